@@ -1,0 +1,26 @@
+//! Every decision of Conflux, as sans-IO state machines and pure functions: `now` and the seed
+//! come in, effects go out. Nothing here reads a clock, a socket, a file or a generator.
+//!
+//! No module imports its neighbour, [`time`], [`ids`] and [`table`] excepted: values pass through the owner,
+//! [`plane`] for packets and the daemon's control loop for adverts.
+#![forbid(unsafe_code)]
+#![warn(missing_docs)]
+
+pub mod choose;
+pub mod clients;
+pub mod connections;
+pub mod cost;
+pub mod credential;
+pub mod flows;
+pub mod identity;
+pub mod ids;
+pub mod liveness;
+pub mod membership;
+pub mod packet;
+pub mod paths;
+pub mod plane;
+pub mod routes;
+pub mod session;
+pub mod table;
+pub mod time;
+pub mod translate;

@@ -1,0 +1,14 @@
+//! What crosses a wire or the local socket: identities, signed objects, frames, control
+//! messages and the JSON of the local API. No IO, no clock, no decision.
+#![forbid(unsafe_code)]
+#![warn(missing_docs)]
+
+pub mod advert;
+pub mod api;
+pub mod control;
+pub mod credential;
+pub mod frame;
+pub mod id;
+pub mod signed;
+pub mod taint;
+pub mod ticket;
