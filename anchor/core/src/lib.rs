@@ -1,7 +1,7 @@
 //! Every decision of Conflux, as sans-IO state machines and pure functions: `now` and the seed
 //! come in, effects go out. Nothing here reads a clock, a socket, a file or a generator.
 //!
-//! No module imports its neighbour, [`time`], [`ids`] and [`table`] excepted: values pass through the owner,
+//! No module imports its neighbour, the leaves [`time`], [`ids`], [`reason`], [`table`] and [`packet`] excepted: values pass through the owner,
 //! [`plane`] for packets and the daemon's control loop for adverts.
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
@@ -19,6 +19,7 @@ pub mod membership;
 pub mod packet;
 pub mod paths;
 pub mod plane;
+pub mod reason;
 pub mod routes;
 pub mod session;
 pub mod table;

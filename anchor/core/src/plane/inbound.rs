@@ -1,0 +1,481 @@
+//! From a peer to the interface: open the frame, check that this peer may send that, find whose
+//! flow or client it is, and give the packet the form the host expects. Frames are opened one by
+//! one ([`Plane::receive`]); packets come back joined ([`Plane::from_peer`]).
+
+use std::net::{IpAddr, Ipv4Addr};
+
+use conflux_proto::frame::{Echo, FrameType, Keepalive, Probe};
+use smallvec::SmallVec;
+
+use super::{Event, Head, OWN_HOST, Output, Path, Plane, TO_CLIENT};
+use crate::connections::{ConnectionKey, Inbound};
+use crate::flows::{Direction, FlowKey};
+use crate::ids::{FlowId, Host, PeerIx};
+use crate::packet::{
+    IcmpKind, Offload, Packet, TcpFlags, Transport, Unreachable, build_reset, build_unreachable,
+};
+use crate::plane::counters::DropReason;
+use crate::plane::outbound::connection_key;
+use crate::reason::Reason;
+use crate::session::OpenFailed;
+use crate::time::{Mono, Now};
+use crate::translate::{four_to_six, rewrite_destination, rewrite_source, spelled};
+use std::time::Duration;
+
+/// A path takes over from the one in use only when that was silent for this long, so that two
+/// paths that both work never alternate.
+const ROAM_AFTER: Duration = Duration::from_secs(1);
+
+/// What a frame was.
+#[derive(Debug)]
+pub enum Received<'a> {
+    /// A packet: join it with its neighbours, then [`Plane::from_peer`].
+    Data {
+        /// Who sent it.
+        peer: PeerIx,
+        /// DATA frame flags.
+        flags: u8,
+        /// The packet, in place.
+        packet: &'a mut [u8],
+    },
+    /// A probe, echo or keepalive; done.
+    Handled,
+    /// Nothing of ours, or not authentic.
+    Dropped(DropReason),
+}
+
+/// What becomes of a packet from a peer.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum ToHost {
+    /// Write it to the interface.
+    Write,
+    /// It went nowhere.
+    Dropped(DropReason),
+}
+
+impl Plane {
+    /// Opens a frame that came by `from`.
+    pub fn receive<'a>(&mut self, now: Now, from: Path, frame: &'a mut [u8]) -> Received<'a> {
+        let opened = match self.sessions.open(frame) {
+            Ok(opened) => opened,
+            Err(error) => {
+                let reason = match error {
+                    OpenFailed::Malformed => DropReason::MalformedFrame,
+                    OpenFailed::UnknownIndex => DropReason::UnknownIndex,
+                    OpenFailed::Replayed => DropReason::Replayed,
+                    OpenFailed::NotAuthentic => DropReason::NotAuthentic,
+                };
+                self.counters.drop_packet(reason);
+                return Received::Dropped(reason);
+            }
+        };
+        let (peer, header, plaintext) = (opened.peer, opened.header, opened.plaintext);
+        self.counters.frames_received += 1;
+        self.liveness.handle_heard(now.mono, peer);
+        self.heard_by(now.mono, peer, from);
+        match header.kind {
+            FrameType::Data => {
+                if header.flags & TO_CLIENT == 0 {
+                    self.liveness.handle_data_received(now.mono, peer);
+                }
+                return Received::Data { peer, flags: header.flags, packet: plaintext };
+            }
+            FrameType::Keepalive => {
+                if let Ok(keepalive) = Keepalive::decode(plaintext) {
+                    self.take_proof(now.mono, peer, keepalive);
+                }
+            }
+            FrameType::Probe => {
+                if let Ok(probe) = Probe::decode(plaintext) {
+                    self.answer_probe(now.mono, peer, from, probe);
+                }
+            }
+            FrameType::Echo => {
+                if let Ok(echo) = Echo::decode(plaintext) {
+                    self.take_echo(now, peer, echo);
+                }
+            }
+        }
+        Received::Handled
+    }
+
+    /// Takes a packet of `peer`, joined or not, and rewrites its head to what the host expects.
+    pub fn from_peer(
+        &mut self,
+        now: Now,
+        peer: PeerIx,
+        flags: u8,
+        head: &mut Head<'_>,
+        offload: &mut Offload,
+    ) -> ToHost {
+        let verdict = if flags & TO_CLIENT != 0 {
+            self.answer_from_holder(now, peer, head, offload)
+        } else {
+            self.request_from_peer(now, peer, head, offload)
+        };
+        match verdict {
+            Ok(()) => {
+                self.counters.delivered_packets += 1;
+                self.counters.delivered_bytes += head.total as u64;
+                ToHost::Write
+            }
+            Err(reason) => {
+                self.counters.drop_packet(reason);
+                ToHost::Dropped(reason)
+            }
+        }
+    }
+
+    /// A holder answers one of our hosts, or dials it back.
+    fn answer_from_holder(
+        &mut self,
+        now: Now,
+        peer: PeerIx,
+        head: &mut Head<'_>,
+        offload: &mut Offload,
+    ) -> Result<(), DropReason> {
+        let packet = self.parse_from(peer, head)?;
+        let host = match packet.destination {
+            IpAddr::V4(OWN_HOST) => Host::Own,
+            other => match self.host_of(other) {
+                Some(Host::Behind(address)) => Host::Behind(address),
+                Some(Host::Own) | None => return Err(DropReason::NotServed),
+            },
+        };
+        // An ICMP error may come from a router behind the holder; the flow is then named by the
+        // packet it quotes.
+        let far = match packet.transport {
+            Transport::IcmpError(error) => error.inner.destination,
+            Transport::Tcp(_)
+            | Transport::Udp(_)
+            | Transport::Echo(_)
+            | Transport::Icmp
+            | Transport::LaterFragment
+            | Transport::Other => packet.source,
+        };
+        let flow = self.flow_from_holder(now, peer, FlowKey { host, destination: far })?;
+        let origin = match self.note_inbound(now, flow, peer, &packet) {
+            Ok(origin) => origin,
+            Err(reason) => {
+                self.reset_peer(peer, &packet, 0);
+                return Err(reason);
+            }
+        };
+        self.flows.note(now.boot, flow, head.total, Direction::ToHost);
+        let origin = match (origin, host) {
+            (Some(origin), _) => origin,
+            (None, Host::Behind(address)) => address,
+            (None, Host::Own) => self
+                .connections
+                .last_origin(flow)
+                .unwrap_or_else(|| self.own.ipv4.unwrap_or(OWN_HOST).into()),
+        };
+        match origin {
+            IpAddr::V4(_) if origin == packet.destination => Ok(()),
+            IpAddr::V4(_) => {
+                rewrite_destination(head.packet(), &packet, offload.checksum, origin);
+                Ok(())
+            }
+            IpAddr::V6(origin) => four_to_six_in_place(head, &packet, offload, origin),
+        }
+    }
+
+    /// Finds the flow a holder's packet belongs to, pinned to that holder. A holder that dials a
+    /// client host back starts a flow on itself.
+    fn flow_from_holder(
+        &mut self,
+        now: Now,
+        peer: PeerIx,
+        key: FlowKey,
+    ) -> Result<FlowId, DropReason> {
+        if !self.routes.may_send(peer, key.destination) {
+            return Err(DropReason::PeerSource);
+        }
+        if let Some(id) = self.flows.find(&key) {
+            return match self.flows.get(id).and_then(|flow| flow.holder) {
+                Some(holder) if holder == peer => Ok(id),
+                Some(_) | None => Err(DropReason::NotPinned),
+            };
+        }
+        let (prefix_len, candidates) =
+            self.candidates(key.destination).map_err(|(reason, _)| reason)?;
+        if !candidates.contains(&peer) {
+            return Err(DropReason::PeerSource);
+        }
+        let reason = if candidates.len() == 1 { Reason::Single } else { Reason::New };
+        self.make_room(now);
+        let id = self.flows.insert(now.boot, key, prefix_len, Some(peer), reason);
+        self.counters.choose(reason);
+        self.note_network(now, id);
+        Ok(id)
+    }
+
+    /// A client sends to something served here, or a peer to our overlay address.
+    fn request_from_peer(
+        &mut self,
+        now: Now,
+        peer: PeerIx,
+        head: &mut Head<'_>,
+        offload: &mut Offload,
+    ) -> Result<(), DropReason> {
+        let packet = self.parse_from(peer, head)?;
+        if !self.routes.serves(packet.destination) {
+            self.refuse_peer(peer, head, &packet, Unreachable::Host);
+            return Err(DropReason::NotServed);
+        }
+        match packet.source {
+            IpAddr::V4(source) => self.request_of_client(now, peer, source, head, offload, &packet),
+            IpAddr::V6(_) => self.request_by_overlay(now, peer, head.total, &packet),
+        }
+    }
+
+    fn request_of_client(
+        &mut self,
+        now: Now,
+        peer: PeerIx,
+        source: Ipv4Addr,
+        head: &mut Head<'_>,
+        offload: &Offload,
+        packet: &Packet,
+    ) -> Result<(), DropReason> {
+        let may = source == OWN_HOST || self.routes.may_send(peer, source.into());
+        if !may && !self.is_quoting_router(packet) {
+            return Err(DropReason::PeerSource);
+        }
+        let Some(key) = self.keys.get(&peer).copied() else {
+            return Err(DropReason::PeerSource);
+        };
+        match self.clients.assign(now.boot, peer, &key, source.into()) {
+            Ok(address) => {
+                rewrite_source(head.packet(), packet, offload.checksum, address.into());
+                Ok(())
+            }
+            Err(_) => {
+                self.refuse_peer(peer, head, packet, Unreachable::Prohibited);
+                Err(DropReason::PoolFull)
+            }
+        }
+    }
+
+    /// IPv6 crosses as it is; both ends keep a flow for it, so pins and resets work alike.
+    fn request_by_overlay(
+        &mut self,
+        now: Now,
+        peer: PeerIx,
+        total: usize,
+        packet: &Packet,
+    ) -> Result<(), DropReason> {
+        if !self.routes.may_send(peer, packet.source) {
+            return Err(DropReason::PeerSource);
+        }
+        let Some(host) = self.host_of(packet.destination) else {
+            return Err(DropReason::NotServed);
+        };
+        let Some(id) = self.flows.find(&FlowKey { host, destination: packet.source }) else {
+            return Ok(());
+        };
+        if self.flows.get(id).is_some_and(|flow| flow.holder != Some(peer)) {
+            return Err(DropReason::NotPinned);
+        }
+        if let Err(reason) = self.note_inbound(now, id, peer, packet) {
+            self.reset_peer(peer, packet, 0);
+            return Err(reason);
+        }
+        self.flows.note(now.boot, id, total, Direction::ToHost);
+        Ok(())
+    }
+
+    /// Parses a packet of a peer and checks that data may be exchanged with it at all.
+    fn parse_from(&self, peer: PeerIx, head: &mut Head<'_>) -> Result<Packet, DropReason> {
+        if !self.routes.may_exchange(peer) {
+            return Err(DropReason::Taint);
+        }
+        let total = head.total;
+        Packet::parse(head.packet(), total).map_err(|_| DropReason::MalformedInner)
+    }
+
+    /// A router in the client's LAN may report an error about a packet of ours under its own
+    /// address; the client's anchor sends it from an address it may use or not at all, so there
+    /// is nothing to allow here yet but errors that quote a served address.
+    fn is_quoting_router(&self, packet: &Packet) -> bool {
+        match packet.transport {
+            Transport::IcmpError(error) => self.routes.serves(error.inner.source),
+            Transport::Tcp(_)
+            | Transport::Udp(_)
+            | Transport::Echo(_)
+            | Transport::Icmp
+            | Transport::LaterFragment
+            | Transport::Other => false,
+        }
+    }
+
+    /// Notes a packet to the host in the connection table; returns the local address its
+    /// connection uses, where it is known.
+    fn note_inbound(
+        &mut self,
+        now: Now,
+        flow: FlowId,
+        peer: PeerIx,
+        packet: &Packet,
+    ) -> Result<Option<IpAddr>, DropReason> {
+        let Some(key) = inbound_key(flow, packet) else { return Ok(None) };
+        let was_open = self.connections.has_open(flow);
+        let noted = self.connections.note_inbound(now, key, packet);
+        self.watch(now, flow, was_open);
+        match noted {
+            Inbound::Pass { origin, answer, refused } => {
+                if let Some(answer) = answer {
+                    let rtt = self.costs.rtt(peer).unwrap_or_default();
+                    self.costs.handle_answer(now.mono, peer, answer.saturating_sub(rtt));
+                }
+                if refused {
+                    self.costs.handle_refused(now.mono, peer);
+                }
+                Ok(Some(origin))
+            }
+            Inbound::Unknown => Ok(None),
+            Inbound::Dead => Err(DropReason::ResetConnection),
+        }
+    }
+
+    /// Sends a RST to the holder for a segment that no connection of the host wants.
+    pub(super) fn reset_peer(&mut self, peer: PeerIx, packet: &Packet, flags: u8) {
+        let Transport::Tcp(tcp) = packet.transport else { return };
+        if tcp.flags.contains(TcpFlags::RST) {
+            return;
+        }
+        let (sequence, acknowledgment) = if tcp.flags.contains(TcpFlags::ACK) {
+            (tcp.acknowledgment, None)
+        } else {
+            (0, Some(tcp.sequence.wrapping_add(tcp.payload_bytes.max(1))))
+        };
+        let mut reset = Vec::new();
+        build_reset(
+            &mut reset,
+            (packet.destination, tcp.destination_port),
+            (packet.source, tcp.source_port),
+            sequence,
+            acknowledgment,
+        );
+        self.outputs.push_back(Output::ToPeer { peer, flags, packet: reset });
+    }
+
+    /// Tells a client by ICMP that its packet goes nowhere.
+    fn refuse_peer(&mut self, peer: PeerIx, head: &mut Head<'_>, packet: &Packet, why: Unreachable) {
+        // The error comes from the address that was asked for: the one source the client's
+        // anchor accepts from this holder.
+        let from = packet.destination;
+        let flags = if from.is_ipv4() { TO_CLIENT } else { 0 };
+        if !from.is_ipv4() && !self.routes.serves(from) {
+            return;
+        }
+        let mut error = Vec::new();
+        if build_unreachable(&mut error, head.packet(), packet, from, why) {
+            self.outputs.push_back(Output::ToPeer { peer, flags, packet: error });
+        }
+    }
+
+    /// Follows a peer to a new path when the one in use has been silent.
+    fn heard_by(&mut self, now: Mono, peer: PeerIx, from: Path) {
+        let Some(paths) = self.paths.get_mut(&peer) else { return };
+        if paths.current == Some(from) {
+            paths.heard = now;
+            return;
+        }
+        if paths.current.is_none() || now.since(paths.heard) >= ROAM_AFTER {
+            paths.current = Some(from);
+            paths.heard = now;
+            self.outputs.push_back(Output::Event(Event::Roamed(peer, from)));
+        }
+    }
+
+    fn take_proof(&mut self, now: Mono, peer: PeerIx, proof: Keepalive) {
+        if let Some(sent) = self.sessions.proved(peer, proof.receiver, proof.highest) {
+            self.liveness.handle_proof(now, peer, sent.into());
+        }
+    }
+
+    fn take_echo(&mut self, now: Now, peer: PeerIx, echo: Echo) {
+        if let Some(received) = echo.received {
+            self.take_proof(now.mono, peer, received);
+        }
+        if let Some(rtt) = self.liveness.handle_echo(now.mono, peer, echo.probe) {
+            self.set_rtt(now.mono, peer, rtt);
+            self.release_holds(now, peer);
+        }
+    }
+
+    fn answer_probe(&mut self, now: Mono, peer: PeerIx, from: Path, probe: Probe) {
+        let received = self
+            .sessions
+            .received(peer)
+            .map(|received| Keepalive { receiver: received.index, highest: received.counter });
+        let payload = Echo { probe: probe.probe, received }.encode();
+        self.send_frame(peer, FrameType::Echo, &payload, &[from]);
+        self.liveness.handle_echo_sent(now, peer);
+    }
+
+    /// Seals a control frame once for each path.
+    pub(super) fn send_frame(
+        &mut self,
+        peer: PeerIx,
+        kind: FrameType,
+        payload: &[u8],
+        paths: &[Path],
+    ) {
+        for &path in paths {
+            let Some(mut sealer) = self.sessions.sealer(peer) else { return };
+            let mut frame = SmallVec::<[u8; 64]>::from_elem(0, 64);
+            let Some((bytes, _)) = sealer.seal(kind, 0, payload, &mut frame) else { return };
+            frame.truncate(bytes);
+            self.counters.frames_sent += 1;
+            self.outputs.push_back(Output::Datagram { path, frame });
+        }
+    }
+}
+
+/// Returns the connection a packet to the host belongs to.
+fn inbound_key(flow: FlowId, packet: &Packet) -> Option<ConnectionKey> {
+    match packet.transport {
+        Transport::Tcp(tcp) => Some(ConnectionKey {
+            flow,
+            protocol: packet.protocol.0,
+            host_port: tcp.destination_port,
+            far_port: tcp.source_port,
+        }),
+        Transport::Udp(udp) => Some(ConnectionKey {
+            flow,
+            protocol: packet.protocol.0,
+            host_port: udp.destination_port,
+            far_port: udp.source_port,
+        }),
+        Transport::IcmpError(error) => match error.kind {
+            IcmpKind::Unreachable { .. }
+            | IcmpKind::TooBig { .. }
+            | IcmpKind::TimeExceeded
+            | IcmpKind::Other => Some(ConnectionKey {
+                flow,
+                protocol: error.inner.protocol.0,
+                host_port: error.inner.source_port,
+                far_port: error.inner.destination_port,
+            }),
+        },
+        Transport::Echo(_) | Transport::Icmp | Transport::LaterFragment | Transport::Other => {
+            connection_key(flow, packet)
+        }
+    }
+}
+
+fn four_to_six_in_place(
+    head: &mut Head<'_>,
+    packet: &Packet,
+    offload: &mut Offload,
+    origin: std::net::Ipv6Addr,
+) -> Result<(), DropReason> {
+    let IpAddr::V4(source) = packet.source else { return Err(DropReason::Untranslatable) };
+    let start = four_to_six(head.bytes, head.start, packet, offload, spelled(source), origin)
+        .map_err(|_| DropReason::Untranslatable)?;
+    head.total += head.start - start;
+    head.start = start;
+    Ok(())
+}

@@ -1,0 +1,394 @@
+//! The packet way as one state machine: it owns flows, connection notes, client addresses, costs,
+//! liveness and data keys, and brings their parts together. The shell reads and writes bytes and
+//! drives it: [`Plane::from_host`] for each packet of the interface, [`Plane::receive`] and
+//! [`Plane::from_peer`] for each frame, [`Plane::handle_timeout`] at [`Plane::poll_timeout`], and
+//! [`Plane::poll_output`] until it returns `None` after each of these.
+//!
+//! What crosses the overlay (`docs/protocol.md` section 3): IPv4 as IPv4, IPv6 as IPv6. A client
+//! writes its own machine as source [`OWN_HOST`], whichever of its addresses was used, and a host
+//! behind it by its LAN address; the holder maps (peer, that source) to a client address and
+//! back. [`TO_CLIENT`] marks what a holder sends back, so that both ends know whose tables rule.
+//!
+//! Not here: which anchors exist and what they may (`membership`, `routes`), handshakes
+//! (`session::noise`), and cutting or joining super-packets (`packet`, called by the shell).
+
+mod counters;
+mod failover;
+mod hold;
+mod inbound;
+mod outbound;
+mod timers;
+mod view;
+
+use std::collections::VecDeque;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::sync::Arc;
+use std::time::Duration;
+
+use conflux_proto::id::AnchorKey;
+use ipnet::{IpNet, Ipv4Net};
+use smallvec::SmallVec;
+
+pub use counters::{Counters, DropReason};
+pub use inbound::{Received, ToHost};
+pub use outbound::ToPeer;
+pub use view::{FlowView, PeerView, Sizes};
+
+use crate::clients::Clients;
+use crate::connections::Connections;
+use crate::cost::Costs;
+use crate::flows::Flows;
+use crate::ids::{Host, PeerIx};
+use crate::liveness::Liveness;
+use crate::packet::Offload;
+use crate::reason::Reason;
+use crate::routes::Routes;
+use crate::session::{Sealer, SentAt, SessionKeys, Sessions};
+use crate::table::{Map, map};
+use crate::time::{Mono, Now};
+use hold::Holds;
+
+/// The source address by which a client writes its own machine on the wire, and the address an
+/// anchor without an IPv4 of its own has on its interface (RFC 7335; never advertised).
+pub const OWN_HOST: Ipv4Addr = Ipv4Addr::new(192, 0, 0, 2);
+
+/// DATA frame flag: the packet's transport checksum holds the pseudo-header sum only.
+pub const CHECKSUM_PARTIAL: u8 = 1;
+/// DATA frame flag: the sender is a holder and answers a client.
+pub const TO_CLIENT: u8 = 2;
+
+/// One way to reach a peer: which of our sockets, and where to.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct Path {
+    /// The shell's number of the socket.
+    pub socket: u8,
+    /// The peer's address.
+    pub remote: SocketAddr,
+}
+
+/// Limits of the tables; each entry's size is stated in its module.
+#[derive(Clone, Copy, Debug)]
+pub struct Limits {
+    /// Flows; the longest idle one goes at the cap.
+    pub flows: usize,
+    /// Connection notes; the longest idle one goes at the cap.
+    pub connections: usize,
+}
+
+impl Default for Limits {
+    /// One million flows (150 MB when full) and as many connection notes.
+    fn default() -> Self {
+        Self { flows: 1 << 20, connections: 1 << 20 }
+    }
+}
+
+/// What this anchor is on its own machine.
+#[derive(Clone, Debug)]
+pub struct Own {
+    /// Its overlay address.
+    pub overlay: Ipv6Addr,
+    /// Its IPv4 of choice, advertised or not.
+    pub ipv4: Option<Ipv4Addr>,
+    /// Every address of this machine, those on the interface included.
+    pub addresses: Vec<IpAddr>,
+    /// The networks behind this machine (`--subnet`).
+    pub subnets: Vec<IpNet>,
+    /// Where clients appear.
+    pub client_range: Ipv4Net,
+}
+
+/// A packet in a buffer of the caller: `bytes[start..]` begins with all of its headers. A joined
+/// super-packet may have its payload elsewhere; then `total` exceeds what follows `start`.
+#[derive(Debug)]
+pub struct Head<'a> {
+    /// The buffer; room before `start` is used when a header grows.
+    pub bytes: &'a mut [u8],
+    /// Where the packet begins; changes when it is translated.
+    pub start: usize,
+    /// IP bytes of the whole packet; changes when it is translated.
+    pub total: usize,
+}
+
+impl Head<'_> {
+    /// Returns the packet from its first byte on.
+    pub fn packet(&mut self) -> &mut [u8] {
+        &mut self.bytes[self.start..]
+    }
+}
+
+/// What the shell has to do.
+#[derive(Debug)]
+pub enum Output {
+    /// Write this packet to the interface; its checksums are complete.
+    ToHost(Vec<u8>),
+    /// Seal this packet for the peer and send it; its checksums are complete.
+    ToPeer {
+        /// To whom.
+        peer: PeerIx,
+        /// DATA frame flags.
+        flags: u8,
+        /// The packet as it crosses the wire.
+        packet: Vec<u8>,
+    },
+    /// Pass this packet to [`Plane::from_host`] again: it had waited for a holder.
+    FromHost {
+        /// As it came from the interface.
+        packet: Vec<u8>,
+        /// Its offload.
+        offload: Offload,
+    },
+    /// Send this sealed frame.
+    Datagram {
+        /// By which path.
+        path: Path,
+        /// The frame.
+        frame: SmallVec<[u8; 64]>,
+    },
+    /// Tell the control loop.
+    Event(Event),
+}
+
+/// What the control loop is told.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Event {
+    /// Packets wait for keys of this peer.
+    NeedSession(PeerIx),
+    /// The keys of this peer are due for replacement.
+    Rotate(PeerIx),
+    /// The peer's authentic frames come from this path now.
+    Roamed(PeerIx, Path),
+    /// The peer failed for this client; so many flows moved and so many found no other holder.
+    Failed {
+        /// Who.
+        peer: PeerIx,
+        /// Flows that went to another holder.
+        moved: u32,
+        /// Flows without a holder now.
+        stranded: u32,
+    },
+    /// The peer's deadline passed but nobody else answers either.
+    LocalFault(PeerIx),
+    /// A failed peer may be used for new flows again.
+    Returned(PeerIx),
+    /// Flows were moved because the peer left or may not be used any more.
+    Left {
+        /// Who.
+        peer: PeerIx,
+        /// Why.
+        reason: Reason,
+        /// Flows that went to another holder.
+        moved: u32,
+        /// Flows without a holder now.
+        stranded: u32,
+    },
+}
+
+struct Paths {
+    /// In order of preference.
+    all: SmallVec<[Path; 4]>,
+    current: Option<Path>,
+    heard: Mono,
+}
+
+/// The state machine.
+pub struct Plane {
+    own: Own,
+    routes: Arc<Routes>,
+    sessions: Sessions,
+    paths: Map<PeerIx, Paths>,
+    keys: Map<PeerIx, AnchorKey>,
+    flows: Flows,
+    connections: Connections,
+    clients: Clients,
+    costs: Costs,
+    liveness: Liveness,
+    holds: Holds,
+    random: fastrand::Rng,
+    outputs: VecDeque<Output>,
+    rotation_asked: Map<PeerIx, Mono>,
+    session_asked: Map<PeerIx, Mono>,
+    /// Flows per network: the groups whose costs are kept fresh.
+    used: Map<IpNet, u32>,
+    /// Flows with an open connection per holder.
+    watched: Map<PeerIx, u32>,
+    next_expiry: Option<Mono>,
+    counters: Counters,
+}
+
+impl std::fmt::Debug for Plane {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Plane({:?}, {:?})", self.flows, self.sessions)
+    }
+}
+
+/// The control loop is asked for keys of one peer at most this often.
+const ASK_EVERY: Duration = Duration::from_secs(1);
+
+impl Plane {
+    /// Returns a plane that knows no peer yet. `clients` may hold the leases of an earlier run.
+    pub fn new(own: Own, routes: Arc<Routes>, clients: Clients, limits: Limits, seed: u64) -> Self {
+        let mut random = fastrand::Rng::with_seed(seed);
+        let mut sub = || random.u64(..);
+        Self {
+            own,
+            routes,
+            sessions: Sessions::new(sub()),
+            paths: map(sub()),
+            keys: map(sub()),
+            flows: Flows::new(limits.flows, sub()),
+            connections: Connections::new(limits.connections, sub()),
+            clients,
+            costs: Costs::new(),
+            liveness: Liveness::new(sub()),
+            holds: Holds::new(),
+            rotation_asked: map(sub()),
+            session_asked: map(sub()),
+            used: map(sub()),
+            watched: map(sub()),
+            random,
+            outputs: VecDeque::new(),
+            next_expiry: None,
+            counters: Counters::default(),
+        }
+    }
+
+    /// Takes new facts about this machine.
+    pub fn set_own(&mut self, own: Own) {
+        self.own = own;
+    }
+
+    /// Takes the keys of a finished handshake with `peer`. False when the receiver index is in
+    /// use: pick another and shake hands again.
+    pub fn install(
+        &mut self,
+        now: Now,
+        peer: PeerIx,
+        key: AnchorKey,
+        session: &SessionKeys,
+    ) -> bool {
+        self.keys.insert(peer, key);
+        let is_first = !self.sessions.can_send(peer);
+        if !self.sessions.install(now.mono, peer, session) {
+            return false;
+        }
+        self.session_asked.remove(&peer);
+        self.rotation_asked.remove(&peer);
+        self.liveness.add_peer(peer);
+        if is_first {
+            self.liveness.handle_session(now.mono, peer);
+        } else {
+            // Tells the responder that its new keys arrived, and proves the path with them.
+            self.liveness.probe_now(now.mono, peer);
+        }
+        true
+    }
+
+    /// Takes the known paths to `peer`, in order of preference; the one in use stays in use while
+    /// it is among them.
+    pub fn set_paths(&mut self, now: Mono, peer: PeerIx, all: &[Path]) {
+        let entry = self
+            .paths
+            .entry(peer)
+            .or_insert_with(|| Paths { all: SmallVec::new(), current: None, heard: now });
+        entry.all = SmallVec::from_slice(all);
+        if entry.current.is_none_or(|current| !all.contains(&current)) {
+            entry.current = all.first().copied();
+        }
+    }
+
+    /// Takes a round-trip time measured elsewhere, by a handshake.
+    pub fn set_rtt(&mut self, now: Mono, peer: PeerIx, rtt: Duration) {
+        self.costs.handle_rtt(now, peer, rtt);
+        if let Some(rtt) = self.costs.rtt(peer) {
+            self.liveness.set_rtt(peer, rtt);
+        }
+    }
+
+    /// Forgets a peer's keys and paths: it left, was refused, or its advert expired.
+    pub fn forget(&mut self, peer: PeerIx) {
+        self.sessions.remove(peer);
+        self.paths.remove(&peer);
+        self.liveness.remove_peer(peer);
+        self.costs.forget(peer);
+        self.rotation_asked.remove(&peer);
+        self.session_asked.remove(&peer);
+    }
+
+    /// Returns what seals frames for `peer` and the path they take.
+    pub fn sealer(&mut self, peer: PeerIx) -> Result<(Sealer<'_>, Path), DropReason> {
+        let path = self
+            .paths
+            .get(&peer)
+            .and_then(|paths| paths.current)
+            .ok_or(DropReason::NoPath)?;
+        let sealer = self.sessions.sealer(peer).ok_or(DropReason::NoSession)?;
+        Ok((sealer, path))
+    }
+
+    /// Notes DATA frames sent to `peer`, up to `highest`.
+    pub fn note_sent(&mut self, now: Mono, peer: PeerIx, flags: u8, frames: u32, highest: SentAt) {
+        self.counters.frames_sent += u64::from(frames);
+        if flags & TO_CLIENT == 0 {
+            self.liveness.handle_sent(now, peer, highest);
+        }
+        if self.sessions.wants_rotation(now, peer)
+            && is_due(&mut self.rotation_asked, now, peer, ASK_EVERY * 5)
+        {
+            self.outputs.push_back(Output::Event(Event::Rotate(peer)));
+        }
+    }
+
+    /// Counts a packet that the shell could not bring on its way.
+    pub const fn note_drop(&mut self, reason: DropReason) {
+        self.counters.drop_packet(reason);
+    }
+
+    /// Returns the counters.
+    pub const fn counters(&self) -> &Counters {
+        &self.counters
+    }
+
+    /// Returns the client leases, to be kept across a restart.
+    pub const fn clients(&self) -> &Clients {
+        &self.clients
+    }
+
+    fn ask_for_session(&mut self, now: Mono, peer: PeerIx) {
+        if is_due(&mut self.session_asked, now, peer, ASK_EVERY) {
+            self.outputs.push_back(Output::Event(Event::NeedSession(peer)));
+        }
+    }
+
+    /// Says whose host a source address is; `None` for a stranger's.
+    fn host_of(&self, source: IpAddr) -> Option<Host> {
+        let is_own = match source {
+            IpAddr::V4(source) => Some(source) == self.own.ipv4 || source == OWN_HOST,
+            IpAddr::V6(source) => source == self.own.overlay,
+        };
+        if is_own || self.own.addresses.contains(&source) {
+            return Some(Host::Own);
+        }
+        let is_behind = self.own.subnets.iter().any(|subnet| subnet.contains(&source));
+        is_behind.then_some(Host::Behind(source))
+    }
+
+    /// Returns the address ICMP errors of this anchor come from, in the version of `like`.
+    fn errors_from(&self, like: IpAddr) -> IpAddr {
+        match like {
+            IpAddr::V4(_) => self.own.ipv4.unwrap_or(OWN_HOST).into(),
+            IpAddr::V6(_) => self.own.overlay.into(),
+        }
+    }
+}
+
+/// Says whether something may be asked for `peer` again, and remembers that it was.
+fn is_due(asked: &mut Map<PeerIx, Mono>, now: Mono, peer: PeerIx, every: Duration) -> bool {
+    let due = asked.get(&peer).is_none_or(|&last| now.since(last) >= every);
+    if due {
+        asked.insert(peer, now);
+    }
+    due
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,402 @@
+//! From the interface to a peer: whose packet it is, which flow, which holder, and the form it
+//! has on the wire. Each super-packet passes here once.
+
+use std::net::IpAddr;
+
+use super::{Head, OWN_HOST, Output, Plane, TO_CLIENT};
+use crate::choose::choose;
+use crate::connections::{ConnectionKey, Outbound};
+use crate::cost::Cost;
+use crate::flows::{Direction, Flow, FlowKey, IDLE_AFTER};
+use crate::ids::{FlowId, Host, PeerIx};
+use crate::packet::{
+    Offload, Packet, TcpFlags, Transport, Unreachable, build_reset, build_unreachable,
+};
+use crate::plane::counters::DropReason;
+use crate::reason::Reason;
+use crate::routes::Route;
+use crate::time::Now;
+use crate::translate::{rewrite_destination, rewrite_source, six_to_four, unspell};
+use smallvec::SmallVec;
+
+/// What becomes of a packet from the interface.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum ToPeer {
+    /// Cut it, seal it for `peer` and send it.
+    Send {
+        /// To whom.
+        peer: PeerIx,
+        /// DATA frame flags, [`super::CHECKSUM_PARTIAL`] excepted: the shell knows its cuts.
+        flags: u8,
+    },
+    /// It waits for a holder to answer; a copy is kept.
+    Held,
+    /// It went nowhere; the sender was told where that is due.
+    Dropped(DropReason),
+}
+
+/// What [`Plane::place`] found for a flow.
+pub(super) enum Placed {
+    /// On this holder.
+    On(FlowId, PeerIx),
+    /// A copy of the packet waits.
+    Held,
+}
+
+impl Plane {
+    /// Takes a packet from the interface, `head` holding all of it, and rewrites it to the form
+    /// it has on the wire.
+    pub fn from_host(&mut self, now: Now, head: &mut Head<'_>, offload: &mut Offload) -> ToPeer {
+        self.counters.host_packets += 1;
+        self.counters.host_bytes += head.total as u64;
+        match self.outbound(now, head, offload) {
+            Ok(verdict) => verdict,
+            Err(reason) => {
+                self.counters.drop_packet(reason);
+                ToPeer::Dropped(reason)
+            }
+        }
+    }
+
+    fn outbound(
+        &mut self,
+        now: Now,
+        head: &mut Head<'_>,
+        offload: &mut Offload,
+    ) -> Result<ToPeer, DropReason> {
+        let total = head.total;
+        let packet = Packet::parse(head.packet(), total).map_err(|_| DropReason::Malformed)?;
+        if let IpAddr::V4(destination) = packet.destination
+            && self.own.client_range.contains(&destination)
+        {
+            return self.answer_client(now, head, offload, &packet);
+        }
+        let Some(host) = self.host_of(packet.source) else {
+            self.refuse(head, &packet, Unreachable::Prohibited);
+            return Err(DropReason::ForeignSource);
+        };
+        let spelled = match packet.destination {
+            IpAddr::V6(destination) => unspell(destination),
+            IpAddr::V4(_) => None,
+        };
+        // An IPv6 host behind us that spells an IPv4 destination has no IPv4 address to be told
+        // apart by, so it shares this machine's.
+        let host = if spelled.is_some() { Host::Own } else { host };
+        let key = FlowKey {
+            host,
+            destination: spelled.map_or(packet.destination, IpAddr::from),
+        };
+        let (flow, peer) = match self.place(now, key, head, offload, &packet)? {
+            Placed::On(flow, peer) => (flow, peer),
+            Placed::Held => return Ok(ToPeer::Held),
+        };
+        self.note_connection(now, flow, head, &packet)?;
+        if !self.sessions.can_send(peer) {
+            self.ask_for_session(now.mono, peer);
+            return Err(DropReason::NoSession);
+        }
+        self.flows.note(now.boot, flow, total, Direction::FromHost);
+        match (spelled, packet.source) {
+            (Some(destination), _) => {
+                six_to_four_in_place(head, &packet, offload, destination)?;
+            }
+            (None, IpAddr::V4(source)) if host == Host::Own && source != OWN_HOST => {
+                rewrite_source(head.packet(), &packet, offload.checksum, OWN_HOST.into());
+            }
+            (None, _) => {}
+        }
+        Ok(ToPeer::Send { peer, flags: 0 })
+    }
+
+    /// Sends a packet for a client address back to the client it stands for.
+    fn answer_client(
+        &mut self,
+        now: Now,
+        head: &mut Head<'_>,
+        offload: &Offload,
+        packet: &Packet,
+    ) -> Result<ToPeer, DropReason> {
+        let IpAddr::V4(address) = packet.destination else {
+            return Err(DropReason::NoMapping);
+        };
+        let Some((peer, host)) = self.clients.resolve(now.boot, address) else {
+            self.refuse(head, packet, Unreachable::Host);
+            return Err(DropReason::NoMapping);
+        };
+        if !self.routes.may_exchange(peer) {
+            self.refuse(head, packet, Unreachable::Prohibited);
+            return Err(DropReason::Taint);
+        }
+        if !self.sessions.can_send(peer) {
+            self.ask_for_session(now.mono, peer);
+            return Err(DropReason::NoSession);
+        }
+        rewrite_destination(head.packet(), packet, offload.checksum, host);
+        Ok(ToPeer::Send { peer, flags: TO_CLIENT })
+    }
+
+    /// Finds the flow of a packet and its holder; draws where SPEC section 4 says so.
+    fn place(
+        &mut self,
+        now: Now,
+        key: FlowKey,
+        head: &mut Head<'_>,
+        offload: &Offload,
+        packet: &Packet,
+    ) -> Result<Placed, DropReason> {
+        let Some(id) = self.flows.find(&key) else {
+            return self.place_new(now, key, head, offload, packet);
+        };
+        if self.holds.contains(id) {
+            return self.hold_more(id, head, offload);
+        }
+        let Some(&flow) = self.flows.get(id) else { return Err(DropReason::NoRoute) };
+        let holder = flow.holder.filter(|&holder| !self.liveness.is_failed(holder));
+        let Some(holder) = holder else {
+            return self.place_stranded(now, id, &flow, head, packet);
+        };
+        if now.boot.since(flow.last) < IDLE_AFTER || self.continues_open(id, packet) {
+            return Ok(Placed::On(id, holder));
+        }
+        self.place_idle(now, id, &flow, holder, head, offload)
+    }
+
+    /// Says whether a packet belongs to a connection that is still open.
+    fn continues_open(&self, flow: FlowId, packet: &Packet) -> bool {
+        match packet.transport {
+            Transport::Tcp(tcp) if !tcp.flags.contains(TcpFlags::SYN) => {
+                connection_key(flow, packet).is_some_and(|key| self.connections.is_open(&key))
+            }
+            _ => false,
+        }
+    }
+
+    /// A flow's first packet.
+    fn place_new(
+        &mut self,
+        now: Now,
+        key: FlowKey,
+        head: &mut Head<'_>,
+        offload: &Offload,
+        packet: &Packet,
+    ) -> Result<Placed, DropReason> {
+        let (prefix_len, candidates) = match self.candidates(key.destination) {
+            Ok(found) => found,
+            Err((reason, answer)) => {
+                self.refuse(head, packet, answer);
+                return Err(reason);
+            }
+        };
+        let Some(drawn) = self.draw(now, &candidates) else {
+            self.want_group(now, key.destination);
+            self.refuse(head, packet, Unreachable::Host);
+            return Err(DropReason::NoHolder);
+        };
+        let reason = if candidates.len() == 1 { Reason::Single } else { Reason::New };
+        self.make_room(now);
+        let id = self.flows.insert(now.boot, key, prefix_len, Some(drawn), reason);
+        self.counters.choose(reason);
+        self.note_network(now, id);
+        self.start(now, id, drawn, &candidates, head, offload)
+    }
+
+    /// The first packet of a flow that was idle for 15 minutes.
+    fn place_idle(
+        &mut self,
+        now: Now,
+        id: FlowId,
+        flow: &Flow,
+        holder: PeerIx,
+        head: &mut Head<'_>,
+        offload: &Offload,
+    ) -> Result<Placed, DropReason> {
+        let Ok((_, candidates)) = self.candidates(flow.key.destination) else {
+            return Ok(Placed::On(id, holder));
+        };
+        let Some(drawn) = self.draw(now, &candidates) else {
+            return Ok(Placed::On(id, holder));
+        };
+        if drawn != holder {
+            self.repin(now, id, Some(drawn), Reason::Idle);
+        } else {
+            self.flows.set_holder(now.boot, id, Some(drawn), Reason::Idle);
+        }
+        self.counters.choose(Reason::Idle);
+        self.start(now, id, drawn, &candidates, head, offload)
+    }
+
+    /// A packet of a flow whose holder left or failed while no other one was there.
+    fn place_stranded(
+        &mut self,
+        now: Now,
+        id: FlowId,
+        flow: &Flow,
+        head: &mut Head<'_>,
+        packet: &Packet,
+    ) -> Result<Placed, DropReason> {
+        let candidates = self.candidates(flow.key.destination).map(|(_, found)| found);
+        let drawn = candidates.ok().and_then(|candidates| self.draw(now, &candidates));
+        let Some(drawn) = drawn else {
+            self.want_group(now, flow.key.destination);
+            self.answer_reset(now, id, head, packet);
+            self.refuse(head, packet, Unreachable::Host);
+            return Err(DropReason::NoHolder);
+        };
+        let reason = if flow.reason == Reason::Left { Reason::Left } else { Reason::Failed };
+        self.counters.choose(reason);
+        self.repin(now, id, Some(drawn), reason);
+        Ok(Placed::On(id, drawn))
+    }
+
+    /// Lets a newly drawn flow start, or holds its packet when the drawn holder was not heard
+    /// from lately.
+    fn start(
+        &mut self,
+        now: Now,
+        id: FlowId,
+        drawn: PeerIx,
+        candidates: &[PeerIx],
+        head: &mut Head<'_>,
+        offload: &Offload,
+    ) -> Result<Placed, DropReason> {
+        if self.is_fresh(now, drawn) {
+            return Ok(Placed::On(id, drawn));
+        }
+        self.hold(now, id, drawn, candidates, head, offload)?;
+        Ok(Placed::Held)
+    }
+
+    /// Returns the group of a destination without those that failed for this client.
+    pub(super) fn candidates(
+        &self,
+        destination: IpAddr,
+    ) -> Result<(u8, SmallVec<[PeerIx; 8]>), (DropReason, Unreachable)> {
+        match self.routes.lookup(destination) {
+            Some(Route::Group(group)) => {
+                let answering = group
+                    .holders
+                    .iter()
+                    .copied()
+                    .filter(|&holder| !self.liveness.is_failed(holder))
+                    .collect();
+                Ok((group.network.prefix_len(), answering))
+            }
+            Some(Route::Refused(_)) => Err((DropReason::RefusedNetwork, Unreachable::Prohibited)),
+            Some(Route::Local) | None => Err((DropReason::NoRoute, Unreachable::Host)),
+        }
+    }
+
+    /// Draws one of `candidates` by cost.
+    pub(super) fn draw(&mut self, now: Now, candidates: &[PeerIx]) -> Option<PeerIx> {
+        let mut costs = SmallVec::<[Cost; 8]>::new();
+        self.costs.costs(now.mono, candidates, &mut costs);
+        choose(&costs, self.random.u64(..)).map(|at| candidates[at])
+    }
+
+    /// Notes the packet in the connection table; answers it here when its connection was reset.
+    fn note_connection(
+        &mut self,
+        now: Now,
+        flow: FlowId,
+        head: &mut Head<'_>,
+        packet: &Packet,
+    ) -> Result<(), DropReason> {
+        let Some(key) = connection_key(flow, packet) else { return Ok(()) };
+        let was_open = self.connections.has_open(flow);
+        let noted = self.connections.note_outbound(
+            now,
+            key,
+            packet.source,
+            packet,
+            &head.bytes[head.start..],
+        );
+        self.watch(now, flow, was_open);
+        match noted {
+            Outbound::Pass => Ok(()),
+            Outbound::Clash => {
+                self.refuse_clash(head, packet);
+                Err(DropReason::Clash)
+            }
+            Outbound::Answer { sequence, acknowledgment } => {
+                self.reset_sender(packet, sequence, acknowledgment);
+                Err(DropReason::ResetConnection)
+            }
+        }
+    }
+
+    /// Answers a segment of a connection that was reset when its flow lost its last holder.
+    fn answer_reset(&mut self, now: Now, flow: FlowId, head: &mut Head<'_>, packet: &Packet) {
+        let Transport::Tcp(tcp) = packet.transport else { return };
+        if tcp.flags.contains(TcpFlags::SYN) {
+            return;
+        }
+        // The reset itself is all that matters: the packet is dropped either way.
+        let _ = self.note_connection(now, flow, head, packet);
+    }
+
+    fn refuse_clash(&mut self, head: &mut Head<'_>, packet: &Packet) {
+        match packet.transport {
+            Transport::Tcp(tcp) => {
+                let next = tcp.sequence.wrapping_add(tcp.payload_bytes.max(1));
+                self.reset_sender(packet, 0, Some(next));
+            }
+            Transport::Udp(_)
+            | Transport::Echo(_)
+            | Transport::IcmpError(_)
+            | Transport::Icmp
+            | Transport::LaterFragment
+            | Transport::Other => self.refuse(head, packet, Unreachable::Port),
+        }
+    }
+
+    /// Sends a RST to the host that sent `packet`, as from its destination.
+    fn reset_sender(&mut self, packet: &Packet, sequence: u32, acknowledgment: Option<u32>) {
+        let Transport::Tcp(tcp) = packet.transport else { return };
+        let mut reset = Vec::new();
+        build_reset(
+            &mut reset,
+            (packet.destination, tcp.destination_port),
+            (packet.source, tcp.source_port),
+            sequence,
+            acknowledgment,
+        );
+        self.outputs.push_back(Output::ToHost(reset));
+    }
+
+    /// Tells the sender of a packet by ICMP that it goes nowhere.
+    fn refuse(&mut self, head: &mut Head<'_>, packet: &Packet, why: Unreachable) {
+        let from = self.errors_from(packet.source);
+        let mut error = Vec::new();
+        if build_unreachable(&mut error, head.packet(), packet, from, why) {
+            self.outputs.push_back(Output::ToHost(error));
+        }
+    }
+}
+
+/// Returns the connection a packet from the host belongs to; `None` where there is none to note
+/// (ICMP errors, later fragments).
+pub(super) fn connection_key(flow: FlowId, packet: &Packet) -> Option<ConnectionKey> {
+    let protocol = packet.protocol.0;
+    let (host_port, far_port) = match packet.transport {
+        Transport::Tcp(tcp) => (tcp.source_port, tcp.destination_port),
+        Transport::Udp(udp) => (udp.source_port, udp.destination_port),
+        Transport::Echo(echo) => (echo.identifier, 0),
+        Transport::Other => (0, 0),
+        Transport::IcmpError(_) | Transport::Icmp | Transport::LaterFragment => return None,
+    };
+    Some(ConnectionKey { flow, protocol, host_port, far_port })
+}
+
+fn six_to_four_in_place(
+    head: &mut Head<'_>,
+    packet: &Packet,
+    offload: &mut Offload,
+    destination: std::net::Ipv4Addr,
+) -> Result<(), DropReason> {
+    let before = head.bytes.len() - head.start;
+    let moved = six_to_four(head.packet(), packet, offload, OWN_HOST, destination)
+        .map_err(|_| DropReason::Untranslatable)?;
+    head.start += moved;
+    head.total -= before - (head.bytes.len() - head.start);
+    Ok(())
+}

@@ -1,0 +1,428 @@
+//! The loop: sleep until something comes or a deadline is due; commands, deadlines, packets of
+//! the interface, frames of the sockets, and after each what the state machine wants done.
+
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, TryRecvError};
+use std::time::Duration;
+
+use conflux_core::ids::PeerIx;
+use conflux_core::packet::{
+    BadOffload, Checksum, Cut, Offload, Packet, Uncuttable, checksum, fragment_ipv4,
+};
+use conflux_core::paths::Way;
+use conflux_core::plane::{
+    CHECKSUM_PARTIAL, DropReason, Event, Head, Output, Path, Plane, Received, ToPeer,
+};
+use conflux_core::session::{MAX_FRAME_OVERHEAD, Sealer, SentAt};
+use conflux_core::time::Now;
+use conflux_proto::frame::FrameType;
+use smallvec::SmallVec;
+use tokio::sync::mpsc;
+use tracing::{error, trace, warn};
+
+use super::deliver::Deliver;
+use super::transmit::Transmit;
+use super::{Command, DataParts};
+use crate::poll::{self, Ready, Waker};
+use crate::quic::StraySender;
+use crate::tun::{self, PLAIN_VIRTIO, ReadBuffer, Tun, WriteError};
+use crate::udp::{DataSocket, RecvBatch, is_stray};
+use crate::clock;
+
+/// Packets read from the interface before sockets get their turn: 16 keeps GSO runs full, and
+/// more only adds delay for the other direction.
+const READS_PER_TURN: usize = 16;
+/// Effects carried out in one go; a state machine that never ends would be a fault of ours.
+const OUTPUTS_PER_TURN: usize = 65_536;
+
+pub(super) struct Thread {
+    tun: Tun,
+    sockets: Vec<DataSocket>,
+    plane: Plane,
+    strays: StraySender,
+    packet_limit_bytes: usize,
+    inbox: Receiver<Command>,
+    waker: Waker,
+    events: mpsc::Sender<Event>,
+    lost_events: Arc<AtomicU64>,
+    read: ReadBuffer,
+    batch: RecvBatch,
+    transmit: Transmit,
+    deliver: Deliver,
+}
+
+/// Whether the thread goes on.
+#[derive(PartialEq, Eq)]
+enum Go {
+    On,
+    End,
+}
+
+impl Thread {
+    pub(super) fn new(
+        parts: DataParts,
+        inbox: Receiver<Command>,
+        waker: Waker,
+        events: mpsc::Sender<Event>,
+        lost_events: Arc<AtomicU64>,
+    ) -> Self {
+        let deliver = Deliver::new(parts.tun.offloads().udp);
+        Self {
+            tun: parts.tun,
+            sockets: parts.sockets,
+            plane: parts.plane,
+            strays: parts.strays,
+            packet_limit_bytes: parts.packet_limit_bytes,
+            inbox,
+            waker,
+            events,
+            lost_events,
+            read: ReadBuffer::new(),
+            batch: RecvBatch::new(),
+            transmit: Transmit::new(),
+            deliver,
+        }
+    }
+
+    pub(super) fn run(&mut self) {
+        while self.turn() == Go::On {}
+    }
+
+    fn turn(&mut self) -> Go {
+        let ready = match self.sleep() {
+            Ok(ready) => ready,
+            Err(error) => {
+                error!(%error, "the data thread cannot wait for packets; it ends");
+                return Go::End;
+            }
+        };
+        let now = clock::now();
+        if ready.has(0) && self.take_commands(now) == Go::End {
+            return Go::End;
+        }
+        if self.plane.poll_timeout().is_some_and(|at| now.mono >= at) {
+            self.plane.handle_timeout(now);
+        }
+        if ready.has(1) && self.take_host_packets(now) == Go::End {
+            return Go::End;
+        }
+        for at in 0..self.sockets.len() {
+            if ready.has(2 + at) && self.take_frames(now, at) == Go::End {
+                return Go::End;
+            }
+        }
+        self.carry_out(now)
+    }
+
+    fn sleep(&self) -> std::io::Result<Ready> {
+        let timeout = self.plane.poll_timeout().map(|at| {
+            let now = clock::now().mono;
+            if at > now { at.since(now) } else { Duration::ZERO }
+        });
+        let mut sources: SmallVec<[BorrowedFd<'_>; 8]> = SmallVec::new();
+        sources.push(self.waker.as_fd());
+        sources.push(self.tun.as_fd());
+        sources.extend(self.sockets.iter().map(AsFd::as_fd));
+        poll::wait(&sources, timeout)
+    }
+
+    fn take_commands(&mut self, now: Now) -> Go {
+        self.waker.clear();
+        loop {
+            match self.inbox.try_recv() {
+                Ok(Command::Run(job)) => job(&mut self.plane, now),
+                Ok(Command::Stop) | Err(TryRecvError::Disconnected) => return Go::End,
+                Err(TryRecvError::Empty) => return Go::On,
+            }
+        }
+    }
+
+    fn take_host_packets(&mut self, now: Now) -> Go {
+        for _ in 0..READS_PER_TURN {
+            match self.tun.read(&mut self.read) {
+                Ok(true) => self.take_host_packet(now),
+                Ok(false) => break,
+                Err(error) if tun::is_gone(&error) => {
+                    warn!(%error, "the interface is gone");
+                    return Go::End;
+                }
+                Err(error) => {
+                    trace!(%error, "the interface gave no packet");
+                    break;
+                }
+            }
+        }
+        self.flush();
+        Go::On
+    }
+
+    /// Passes on the packet in the read buffer.
+    fn take_host_packet(&mut self, now: Now) {
+        let virtio = *self.read.virtio();
+        let (bytes, start) = self.read.with_headroom();
+        let total = bytes.len() - start;
+        let Ok(packet) = Packet::parse(&bytes[start..], total) else {
+            self.plane.note_drop(DropReason::Malformed);
+            return;
+        };
+        let mut offload = match Offload::from_virtio(&virtio, &packet) {
+            Ok(offload) => offload,
+            Err(BadOffload::ForeignChecksum { start: at, offset }) => {
+                checksum::complete_at(&mut bytes[start..], at, offset);
+                Offload::PLAIN
+            }
+            Err(BadOffload::Segmentation { .. }) => {
+                self.plane.note_drop(DropReason::Malformed);
+                return;
+            }
+        };
+        let mut head = Head { bytes, start, total };
+        match self.plane.from_host(now, &mut head, &mut offload) {
+            ToPeer::Send { peer, flags } => {
+                let start = head.start;
+                send(
+                    &mut self.plane,
+                    &mut self.transmit,
+                    &mut self.sockets,
+                    now,
+                    Outgoing { peer, flags, offload, limit_bytes: self.packet_limit_bytes },
+                    &mut head.bytes[start..],
+                );
+            }
+            ToPeer::Held => {}
+            ToPeer::Dropped(reason) => trace!(reason = reason.as_str(), "packet dropped"),
+        }
+    }
+
+    fn take_frames(&mut self, now: Now, at: usize) -> Go {
+        match self.sockets[at].recv_batch(&mut self.batch) {
+            Ok(0) => return Go::On,
+            Ok(_) => {}
+            Err(error) => {
+                trace!(%error, "the socket gave no datagrams");
+                return Go::On;
+            }
+        }
+        let socket = u8::try_from(at).expect("there are at most a few sockets");
+        let (runs, memory) = self.batch.parts();
+        for run in runs {
+            let from = Path { socket, remote: run.source };
+            for (start, bytes) in run.datagrams() {
+                let datagram = &mut memory[start..start + bytes];
+                if is_stray(datagram) {
+                    let way = Way { remote: run.source, local: None };
+                    self.strays.give(way, datagram);
+                    continue;
+                }
+                let (peer, flags, place) = match self.plane.receive(now, from, datagram) {
+                    Received::Data { peer, flags, packet } => (
+                        peer,
+                        flags,
+                        start + conflux_proto::frame::HEADER_BYTES
+                            ..start + conflux_proto::frame::HEADER_BYTES + packet.len(),
+                    ),
+                    Received::Handled => continue,
+                    Received::Dropped(reason) => {
+                        trace!(reason = reason.as_str(), "frame dropped");
+                        continue;
+                    }
+                };
+                let packet = &memory[place.clone()];
+                if self.deliver.push(&mut self.plane, peer, flags, place.start, packet) {
+                    continue;
+                }
+                if !self.deliver.drain(&mut self.plane, &mut self.tun, now, memory) {
+                    return Go::End;
+                }
+                let packet = &memory[place.clone()];
+                self.deliver.push(&mut self.plane, peer, flags, place.start, packet);
+            }
+        }
+        if self.deliver.drain(&mut self.plane, &mut self.tun, now, memory) {
+            Go::On
+        } else {
+            Go::End
+        }
+    }
+
+    /// Does what the state machine wants done.
+    fn carry_out(&mut self, now: Now) -> Go {
+        for _ in 0..OUTPUTS_PER_TURN {
+            let Some(output) = self.plane.poll_output(now) else { break };
+            match output {
+                Output::ToHost(packet) => {
+                    if let Err(error) = self.tun.write(&PLAIN_VIRTIO, &packet, []) {
+                        if let WriteError::Gone = error {
+                            return Go::End;
+                        }
+                        self.plane.note_drop(DropReason::InterfaceFailed);
+                    }
+                }
+                Output::ToPeer { peer, flags, mut packet } => send(
+                    &mut self.plane,
+                    &mut self.transmit,
+                    &mut self.sockets,
+                    now,
+                    Outgoing {
+                        peer,
+                        flags,
+                        offload: Offload::PLAIN,
+                        limit_bytes: self.packet_limit_bytes,
+                    },
+                    &mut packet,
+                ),
+                Output::FromHost { packet, offload } => self.again(now, packet, offload),
+                Output::Datagram { path, frame } => {
+                    let (room, lost) =
+                        self.transmit.room(&mut self.sockets, path, frame.len());
+                    room[..frame.len()].copy_from_slice(&frame);
+                    self.transmit.commit(frame.len());
+                    note_lost(&mut self.plane, lost);
+                }
+                Output::Event(event) => {
+                    if self.events.try_send(event).is_err() {
+                        self.lost_events.fetch_add(1, Ordering::Relaxed);
+                    }
+                }
+            }
+        }
+        self.flush();
+        Go::On
+    }
+
+    /// Passes a packet on that had waited for a holder.
+    fn again(&mut self, now: Now, packet: Vec<u8>, mut offload: Offload) {
+        let mut bytes = vec![0; tun::HEADROOM];
+        bytes.extend_from_slice(&packet);
+        let mut head =
+            Head { bytes: &mut bytes, start: tun::HEADROOM, total: packet.len() };
+        if let ToPeer::Send { peer, flags } = self.plane.from_host(now, &mut head, &mut offload) {
+            let start = head.start;
+            send(
+                &mut self.plane,
+                &mut self.transmit,
+                &mut self.sockets,
+                now,
+                Outgoing { peer, flags, offload, limit_bytes: self.packet_limit_bytes },
+                &mut head.bytes[start..],
+            );
+        }
+    }
+
+    fn flush(&mut self) {
+        let lost = self.transmit.flush(&mut self.sockets);
+        note_lost(&mut self.plane, lost);
+    }
+}
+
+/// A packet ready to be cut and sealed.
+#[derive(Clone, Copy)]
+struct Outgoing {
+    peer: PeerIx,
+    flags: u8,
+    offload: Offload,
+    limit_bytes: usize,
+}
+
+/// Cuts, seals and queues one packet.
+fn send(
+    plane: &mut Plane,
+    transmit: &mut Transmit,
+    sockets: &mut [DataSocket],
+    now: Now,
+    out: Outgoing,
+    packet: &mut [u8],
+) {
+    let partial = match out.offload.checksum {
+        Checksum::Partial => CHECKSUM_PARTIAL,
+        Checksum::Complete => 0,
+    };
+    let flags = out.flags | partial;
+    let result = match Cut::new(packet, out.offload, out.limit_bytes) {
+        Ok(mut cut) => {
+            let mut batch = Batch::default();
+            let sealed = plane.sealer(out.peer).and_then(|(mut sealer, path)| {
+                while let Some(piece) = cut.next() {
+                    batch.seal(&mut sealer, path, transmit, sockets, flags, piece)?;
+                }
+                Ok(())
+            });
+            batch.note(plane, now, out.peer, flags);
+            sealed
+        }
+        Err(Uncuttable::TooBig { .. }) => too_big(plane, transmit, sockets, now, out, packet),
+        Err(_) => Err(DropReason::Malformed),
+    };
+    if let Err(reason) = result {
+        plane.note_drop(reason);
+    }
+}
+
+/// A packet that neither fits nor may be cut: IPv4 without DF goes in fragments, the sender of
+/// anything else is told.
+fn too_big(
+    plane: &mut Plane,
+    transmit: &mut Transmit,
+    sockets: &mut [DataSocket],
+    now: Now,
+    out: Outgoing,
+    packet: &mut [u8],
+) -> Result<(), DropReason> {
+    let Ok(mut pieces) = fragment_ipv4(packet, out.offload.checksum, out.limit_bytes) else {
+        plane.refuse_too_big(packet, out.flags, out.limit_bytes);
+        return Err(DropReason::TooBig);
+    };
+    let mut batch = Batch::default();
+    let sealed = plane.sealer(out.peer).and_then(|(mut sealer, path)| {
+        while let Some(piece) = pieces.next() {
+            batch.seal(&mut sealer, path, transmit, sockets, out.flags, piece)?;
+        }
+        Ok(())
+    });
+    batch.note(plane, now, out.peer, out.flags);
+    sealed
+}
+
+/// The frames one packet became.
+#[derive(Default)]
+struct Batch {
+    frames: u32,
+    lost: u64,
+    highest: Option<SentAt>,
+}
+
+impl Batch {
+    fn seal(
+        &mut self,
+        sealer: &mut Sealer<'_>,
+        path: Path,
+        transmit: &mut Transmit,
+        sockets: &mut [DataSocket],
+        flags: u8,
+        piece: &[u8],
+    ) -> Result<(), DropReason> {
+        let (room, lost) = transmit.room(sockets, path, piece.len() + MAX_FRAME_OVERHEAD);
+        self.lost += lost;
+        let sealed = sealer.seal(FrameType::Data, flags, piece, room);
+        let (bytes, at) = sealed.ok_or(DropReason::NoSession)?;
+        transmit.commit(bytes);
+        self.frames += 1;
+        self.highest = Some(at);
+        Ok(())
+    }
+
+    fn note(self, plane: &mut Plane, now: Now, peer: PeerIx, flags: u8) {
+        note_lost(plane, self.lost);
+        if let Some(highest) = self.highest {
+            plane.note_sent(now.mono, peer, flags, self.frames, highest);
+        }
+    }
+}
+
+fn note_lost(plane: &mut Plane, lost: u64) {
+    for _ in 0..lost {
+        plane.note_drop(DropReason::SendFailed);
+    }
+}
