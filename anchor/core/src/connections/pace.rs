@@ -14,8 +14,8 @@ pub(super) const SPREAD: Duration = Duration::from_millis(200);
 /// fill [`SPREAD`].
 const LONGEST_PAUSE: Duration = Duration::from_micros(50);
 
-/// Connections waiting for their turn, in order. Each holds a place at most once, which the
-/// caller ensures; so the table's limit is this queue's.
+/// Connections waiting for their turn, in order. The caller pushes none that waits already, so the
+/// table's limit is this queue's, but for those that are gone before their turn within [`SPREAD`].
 #[derive(Debug, Default)]
 pub(super) struct Pace {
     waiting: VecDeque<(Mono, ConnectionKey)>,

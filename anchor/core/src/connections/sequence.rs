@@ -39,7 +39,7 @@ impl Sequence {
 /// Where a run of the far end's bytes fell.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Arrival {
-    /// All of it had been delivered before.
+    /// All of it had been delivered before, or there is nothing in it.
     Old,
     /// It continues what had been delivered.
     Next,
@@ -74,7 +74,7 @@ impl Delivered {
     /// Notes `length` sequence numbers from `start` on, handed to the host.
     pub(super) fn note(&mut self, start: Sequence, length: u32) -> Arrival {
         let end = start.plus(length);
-        if !end.is_after(self.next) {
+        if length == 0 || !end.is_after(self.next) {
             return Arrival::Old;
         }
         if start.is_after(self.next) {

@@ -83,6 +83,8 @@ impl Entry {
                 let has_syn = u32::from(tcp.flags.contains(TcpFlags::SYN));
                 self.sent = sequence.plus(has_syn);
                 self.delivered = Delivered::new(Sequence(tcp.acknowledgment));
+                // Whether this was sent before, nobody knows.
+                self.exchange.note_repeated(true);
             }
         }
     }
