@@ -1,0 +1,177 @@
+//! Keeps the SYN of each connection that has no answer yet, so that it can be sent again to
+//! another holder: fixed slots, a fixed number of them. Without one nothing is lost but time: the
+//! host sends its SYN again by itself after a second.
+
+use std::net::IpAddr;
+use std::num::NonZeroU16;
+
+use super::store::Ix;
+use crate::packet::{Packet, Tcp};
+
+/// The longest SYN kept: the largest TCP header behind the largest IPv4 header; an IPv6 header
+/// with a few extension bytes fits too.
+const LONGEST_SYN_BYTES: usize = 120;
+
+const IPV6_HEADER_BYTES: usize = 40;
+
+/// A stored SYN: a whole packet without payload whose checksums are complete.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct StoredSyn {
+    bytes: [u8; LONGEST_SYN_BYTES],
+    length: u8,
+}
+
+impl StoredSyn {
+    /// Copies the SYN at the start of `head`. Payload (TCP Fast Open) is left out: the far end
+    /// acknowledges what it got, and the host sends the rest again. Returns `None` when the
+    /// headers are longer than a slot or do not lie in `head`.
+    pub(super) fn new(packet: &Packet, tcp: &Tcp, head: &[u8]) -> Option<Self> {
+        let ip_bytes = packet.header_bytes;
+        let total = ip_bytes + tcp.header_bytes;
+        let head = head.get(..total)?;
+        let mut bytes = [0; LONGEST_SYN_BYTES];
+        bytes.get_mut(..total)?.copy_from_slice(head);
+
+        finish_ip(&mut bytes[..total], packet, ip_bytes)?;
+        finish_tcp(&mut bytes[..total], packet, ip_bytes)?;
+        Some(Self {
+            bytes,
+            length: total as u8,
+        })
+    }
+
+    /// Returns the packet.
+    pub fn as_bytes(&self) -> &[u8] {
+        &self.bytes[..usize::from(self.length)]
+    }
+}
+
+/// A stored SYN's place.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Slot(NonZeroU16);
+
+/// The stored SYNs.
+#[derive(Debug)]
+pub(super) struct SynPool {
+    slots: Vec<(Ix, StoredSyn)>,
+    free: Vec<Slot>,
+    /// Where the next one is taken from when none is free; goes around, so that each SYN is kept
+    /// for as long as there are newer ones to fill the pool.
+    hand: usize,
+    limit: usize,
+}
+
+impl SynPool {
+    pub(super) fn new(limit: u16) -> Self {
+        Self {
+            slots: Vec::new(),
+            free: Vec::new(),
+            hand: 0,
+            limit: usize::from(limit),
+        }
+    }
+
+    /// Stores a SYN for `owner`. Returns its place and who lost it, if anybody; `None` when there
+    /// are no slots at all.
+    pub(super) fn keep(&mut self, owner: Ix, syn: StoredSyn) -> Option<(Slot, Option<Ix>)> {
+        if let Some(slot) = self.free.pop() {
+            self.slots[slot.at()] = (owner, syn);
+            return Some((slot, None));
+        }
+        if self.slots.len() < self.limit {
+            self.slots.push((owner, syn));
+            return Some((Slot::new(self.slots.len() - 1), None));
+        }
+
+        let at = self.hand;
+        let (robbed, _) = std::mem::replace(self.slots.get_mut(at)?, (owner, syn));
+        self.hand = (at + 1) % self.slots.len();
+        Some((Slot::new(at), Some(robbed)))
+    }
+
+    /// Gives a place back.
+    pub(super) fn release(&mut self, slot: Slot) {
+        self.free.push(slot);
+    }
+
+    /// Returns how many SYNs are stored.
+    pub(super) fn len(&self) -> usize {
+        self.slots.len() - self.free.len()
+    }
+
+    pub(super) fn at(&self, slot: Slot) -> &StoredSyn {
+        &self.slots[slot.at()].1
+    }
+}
+
+impl Slot {
+    fn new(at: usize) -> Self {
+        let number = u16::try_from(at + 1).ok().and_then(NonZeroU16::new);
+        Self(number.expect("the pool's limit is a u16, so a place plus one fits"))
+    }
+
+    fn at(self) -> usize {
+        usize::from(self.0.get()) - 1
+    }
+}
+
+/// Makes the IP header tell the length of `bytes`.
+fn finish_ip(bytes: &mut [u8], packet: &Packet, ip_bytes: usize) -> Option<()> {
+    let total = u16::try_from(bytes.len()).ok()?;
+    match packet.source {
+        IpAddr::V4(_) => {
+            let header = bytes
+                .get_mut(..ip_bytes)
+                .filter(|header| header.len() >= 20)?;
+            header[2..4].copy_from_slice(&total.to_be_bytes());
+            header[10..12].fill(0);
+            let sum = !fold(sum(header));
+            header[10..12].copy_from_slice(&sum.to_be_bytes());
+        }
+        IpAddr::V6(_) => {
+            let payload = total.checked_sub(IPV6_HEADER_BYTES as u16)?;
+            bytes.get_mut(4..6)?.copy_from_slice(&payload.to_be_bytes());
+        }
+    }
+    Some(())
+}
+
+/// Writes the complete TCP checksum, whatever stood there.
+fn finish_tcp(bytes: &mut [u8], packet: &Packet, ip_bytes: usize) -> Option<()> {
+    let segment = bytes
+        .get_mut(ip_bytes..)
+        .filter(|segment| segment.len() >= 20)?;
+    segment[16..18].fill(0);
+    let addresses = match (packet.source, packet.destination) {
+        (IpAddr::V4(source), IpAddr::V4(destination)) => {
+            sum(&source.octets()) + sum(&destination.octets())
+        }
+        (IpAddr::V6(source), IpAddr::V6(destination)) => {
+            sum(&source.octets()) + sum(&destination.octets())
+        }
+        (IpAddr::V4(_), IpAddr::V6(_)) | (IpAddr::V6(_), IpAddr::V4(_)) => return None,
+    };
+    let pseudo = addresses + 6 + segment.len() as u32;
+    let checksum = !fold(pseudo + sum(segment));
+    segment[16..18].copy_from_slice(&checksum.to_be_bytes());
+    Some(())
+}
+
+/// Adds up 16-bit words, at most [`LONGEST_SYN_BYTES`] of them, so that 32 bits hold the sum.
+fn sum(bytes: &[u8]) -> u32 {
+    let words = bytes.chunks_exact(2);
+    let odd = words
+        .remainder()
+        .first()
+        .map_or(0, |byte| u32::from(*byte) << 8);
+    odd + words
+        .map(|word| u32::from(u16::from_be_bytes([word[0], word[1]])))
+        .sum::<u32>()
+}
+
+fn fold(mut sum: u32) -> u16 {
+    while sum > 0xffff {
+        sum = (sum & 0xffff) + (sum >> 16);
+    }
+    sum as u16
+}
