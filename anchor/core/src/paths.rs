@@ -171,8 +171,12 @@ impl Paths {
         if entry.candidates.is_empty() {
             return Err(CannotDial::NoCandidates);
         }
-        let remotes: SmallVec<[SocketAddr; MAX_CANDIDATES]> =
-            entry.candidates.iter().copied().filter(|at| !self.owners.contains_key(at)).collect();
+        let remotes: SmallVec<[SocketAddr; MAX_CANDIDATES]> = entry
+            .candidates
+            .iter()
+            .copied()
+            .filter(|at| !self.owners.contains_key(at))
+            .collect();
         if remotes.is_empty() {
             return Err(CannotDial::Taken);
         }
@@ -180,7 +184,10 @@ impl Paths {
             self.owners.insert(*remote, Owner::Dialled(peer));
         }
         if let Some(entry) = self.peers.get_mut(&peer) {
-            entry.dial = Some(Dial { remotes, heard: None });
+            entry.dial = Some(Dial {
+                remotes,
+                heard: None,
+            });
         }
         Ok(made_up(Name::Peer(peer)))
     }
@@ -188,7 +195,11 @@ impl Paths {
     /// Ends a dial, whatever came of it. What was meant for the candidates goes nowhere, or to
     /// the way that has been confirmed meanwhile.
     pub fn end_dial(&mut self, peer: PeerIx) {
-        let Some(dial) = self.peers.get_mut(&peer).and_then(|entry| entry.dial.take()) else {
+        let Some(dial) = self
+            .peers
+            .get_mut(&peer)
+            .and_then(|entry| entry.dial.take())
+        else {
             return;
         };
         for remote in dial.remotes {
@@ -215,7 +226,14 @@ impl Paths {
         let index = UnknownIx(self.next_unknown);
         self.next_unknown = self.next_unknown.wrapping_add(1);
         self.owners.insert(remote, Owner::Unknown(index));
-        self.unknown.insert(index, Unknown { remote, heard: None, peer: None });
+        self.unknown.insert(
+            index,
+            Unknown {
+                remote,
+                heard: None,
+                peer: None,
+            },
+        );
         Ok(made_up(Name::Unknown(index)))
     }
 
@@ -229,7 +247,10 @@ impl Paths {
             return;
         };
         unknown.peer = Some(peer);
-        let way = unknown.heard.unwrap_or(Way { remote: unknown.remote, local: None });
+        let way = unknown.heard.unwrap_or(Way {
+            remote: unknown.remote,
+            local: None,
+        });
         self.confirm(peer, way);
         if let Some(entry) = self.peers.get_mut(&peer) {
             entry.alias = Some(index);
@@ -265,7 +286,10 @@ impl Paths {
     /// Makes `way` the current way of `peer`, which has authenticated itself there. Whoever
     /// owned the address loses it.
     pub fn confirm(&mut self, peer: PeerIx, way: Way) {
-        let way = Way { remote: canonical(way.remote), ..way };
+        let way = Way {
+            remote: canonical(way.remote),
+            ..way
+        };
         if !is_usable(&way.remote) || self.entry(peer).is_none() {
             return;
         }
@@ -298,7 +322,11 @@ impl Paths {
     /// Takes the current way from a peer whose last connection has ended, so that the next dial
     /// tries every candidate.
     pub fn demote(&mut self, peer: PeerIx) {
-        let Some(way) = self.peers.get_mut(&peer).and_then(|entry| entry.current.take()) else {
+        let Some(way) = self
+            .peers
+            .get_mut(&peer)
+            .and_then(|entry| entry.current.take())
+        else {
             return;
         };
         self.disown(way.remote, Owner::Confirmed(peer));
@@ -314,7 +342,10 @@ impl Paths {
     /// Returns the address QUIC is to see as the source of a packet, none if the packet must be
     /// dropped because its source pretends to be made up.
     pub fn handle_inbound(&mut self, now: Mono, way: Way) -> Option<SocketAddr> {
-        let way = Way { remote: canonical(way.remote), ..way };
+        let way = Way {
+            remote: canonical(way.remote),
+            ..way
+        };
         if is_made_up(way.remote) {
             return None;
         }
@@ -344,15 +375,23 @@ impl Paths {
     /// copy each. A real address stands for itself.
     pub fn ways(&self, now: Mono, to: SocketAddr) -> Ways {
         let peer = match name_of(to) {
-            None => return SmallVec::from_iter([Way { remote: to, local: None }]),
+            None => {
+                return SmallVec::from_iter([Way {
+                    remote: to,
+                    local: None,
+                }]);
+            }
             Some(Name::Peer(peer)) => peer,
             Some(Name::Unknown(index)) => match self.unknown.get(&index) {
                 None => return SmallVec::new(),
-                Some(Unknown { peer: Some(peer), .. }) => *peer,
+                Some(Unknown {
+                    peer: Some(peer), ..
+                }) => *peer,
                 Some(Unknown { remote, heard, .. }) => {
-                    return SmallVec::from_iter([
-                        heard.unwrap_or(Way { remote: *remote, local: None })
-                    ]);
+                    return SmallVec::from_iter([heard.unwrap_or(Way {
+                        remote: *remote,
+                        local: None,
+                    })]);
                 }
             },
         };
@@ -388,10 +427,17 @@ impl Paths {
     /// in a dial.
     pub fn behind(&self, address: SocketAddr) -> Option<Way> {
         match name_of(address) {
-            None => Some(Way { remote: canonical(address), local: None }),
+            None => Some(Way {
+                remote: canonical(address),
+                local: None,
+            }),
             Some(Name::Peer(peer)) => {
                 let entry = self.peers.get(&peer)?;
-                let heard = entry.dial.as_ref().and_then(|dial| dial.heard).map(|(way, _)| way);
+                let heard = entry
+                    .dial
+                    .as_ref()
+                    .and_then(|dial| dial.heard)
+                    .map(|(way, _)| way);
                 entry.current.or(heard).or(entry.last)
             }
             Some(Name::Unknown(index)) => {
@@ -424,7 +470,11 @@ impl Paths {
     }
 
     fn lose_candidate(&mut self, peer: PeerIx, remote: SocketAddr) {
-        let Some(dial) = self.peers.get_mut(&peer).and_then(|entry| entry.dial.as_mut()) else {
+        let Some(dial) = self
+            .peers
+            .get_mut(&peer)
+            .and_then(|entry| entry.dial.as_mut())
+        else {
             return;
         };
         dial.remotes.retain(|candidate| *candidate != remote);
@@ -460,9 +510,14 @@ impl Dial {
     fn ways(&self, now: Mono) -> Ways {
         match self.heard {
             Some((way, at)) if now.since(at) < ANSWER_HOLDS => SmallVec::from_iter([way]),
-            Some(_) | None => {
-                self.remotes.iter().map(|remote| Way { remote: *remote, local: None }).collect()
-            }
+            Some(_) | None => self
+                .remotes
+                .iter()
+                .map(|remote| Way {
+                    remote: *remote,
+                    local: None,
+                })
+                .collect(),
         }
     }
 }
