@@ -33,7 +33,10 @@ macro_rules! point {
 
             /// Saturates at the end of the clock (584 years).
             fn add(self, span: Duration) -> Self {
-                Self(self.0.saturating_add(u64::try_from(span.as_nanos()).unwrap_or(u64::MAX)))
+                Self(
+                    self.0
+                        .saturating_add(u64::try_from(span.as_nanos()).unwrap_or(u64::MAX)),
+                )
             }
         }
 
@@ -48,7 +51,10 @@ macro_rules! point {
 
             /// Saturates at the clock's origin.
             fn sub(self, span: Duration) -> Self {
-                Self(self.0.saturating_sub(u64::try_from(span.as_nanos()).unwrap_or(u64::MAX)))
+                Self(
+                    self.0
+                        .saturating_sub(u64::try_from(span.as_nanos()).unwrap_or(u64::MAX)),
+                )
             }
         }
     };
@@ -70,7 +76,10 @@ impl Add<Duration> for Now {
     type Output = Self;
 
     fn add(self, span: Duration) -> Self {
-        Self { mono: self.mono + span, boot: self.boot + span }
+        Self {
+            mono: self.mono + span,
+            boot: self.boot + span,
+        }
     }
 }
 
