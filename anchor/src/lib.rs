@@ -1,3 +1,19 @@
-//! The daemon.
+//! The daemon: sockets, TUN, files, netlink and signals around `conflux-core`. It carries bytes
+//! and decides nothing.
 
+pub mod api;
+pub mod clock;
+pub mod control;
+pub mod data;
+pub mod files;
+pub mod netlink;
+pub mod poll;
 pub mod quic;
+mod run;
+pub mod tun;
+pub mod udp;
+
+#[cfg(test)]
+mod netns;
+
+pub use run::{RunOptions, run};

@@ -1,0 +1,267 @@
+//! Sending runs of equal datagrams by one call (UDP_SEGMENT), one by one where a path's device
+//! cannot.
+
+use std::collections::HashMap;
+use std::io;
+use std::net::{SocketAddr, UdpSocket};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+
+use socket2::SockAddr;
+
+use super::{MAX_SEGMENTS, MAX_SEND_BYTES, RecvBatch};
+
+/// The data thread's socket: takes frames of ours from anyone, sends to anyone.
+#[derive(Debug)]
+pub struct DataSocket {
+    socket: UdpSocket,
+    local: SocketAddr,
+    one_by_one: HashMap<SocketAddr, u32>,
+    stats: SendStats,
+}
+
+impl DataSocket {
+    pub(super) fn new(socket: UdpSocket, local: SocketAddr) -> Self {
+        let one_by_one = HashMap::with_capacity(MAX_REMEMBERED);
+        Self {
+            socket,
+            local,
+            one_by_one,
+            stats: SendStats::default(),
+        }
+    }
+
+    /// Fills `batch` with what has come; returns how many runs, 0 when nothing waits.
+    ///
+    /// # Errors
+    /// What the kernel said; the batch is empty then. A socket of ours is never connected, so
+    /// this is not about one peer.
+    pub fn recv_batch(&mut self, batch: &mut RecvBatch) -> io::Result<usize> {
+        batch.fill(&self.socket)
+    }
+
+    /// Sends `bytes` to `to` as datagrams of `segment_bytes`, the last perhaps shorter. Runs
+    /// above [`MAX_SEND_BYTES`] or [`MAX_SEGMENTS`] take more than one call to the kernel.
+    /// Never blocks.
+    ///
+    /// # Errors
+    /// The first datagram not sent names the reason; those behind it were not sent either.
+    pub fn send(
+        &mut self,
+        to: SocketAddr,
+        bytes: &[u8],
+        segment_bytes: usize,
+    ) -> Result<(), SendError> {
+        let address = SockAddr::from(to);
+        let result = self.send_runs(to, &address, bytes, segment_bytes.max(1));
+        if let Err(SendError::Full) = result {
+            self.stats.full += 1;
+        }
+        result
+    }
+
+    /// Returns the address bound to; its port is never 0.
+    pub fn local_addr(&self) -> SocketAddr {
+        self.local
+    }
+
+    /// Returns whether this socket can send to `to` at all.
+    pub fn serves(&self, to: SocketAddr) -> bool {
+        self.local.is_ipv4() == to.is_ipv4()
+    }
+
+    /// Returns what was counted since the start.
+    pub fn stats(&self) -> SendStats {
+        self.stats
+    }
+
+    fn send_runs(
+        &mut self,
+        to: SocketAddr,
+        address: &SockAddr,
+        bytes: &[u8],
+        segment_bytes: usize,
+    ) -> Result<(), SendError> {
+        let run_bytes = segment_bytes * MAX_SEGMENTS.min(MAX_SEND_BYTES / segment_bytes).max(1);
+        for run in bytes.chunks(run_bytes) {
+            if run.len() > segment_bytes && !self.goes_one_by_one(to) {
+                match self.send_once(address, run, Some(segment_bytes)) {
+                    Ok(()) => continue,
+                    Err(error) if is_about_segments(&error) => self.remember(to),
+                    Err(error) => return Err(SendError::from_kernel(error)),
+                }
+            }
+            for datagram in run.chunks(segment_bytes) {
+                self.send_once(address, datagram, None)
+                    .map_err(SendError::from_kernel)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn send_once(
+        &mut self,
+        to: &SockAddr,
+        bytes: &[u8],
+        segment_bytes: Option<usize>,
+    ) -> io::Result<()> {
+        loop {
+            self.stats.calls += 1;
+            match send_message(&self.socket, to, bytes, segment_bytes) {
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                result => return result,
+            }
+        }
+    }
+
+    /// Counts down to the next attempt, so that a path that changed gets its speed back.
+    fn goes_one_by_one(&mut self, to: SocketAddr) -> bool {
+        // The map is empty on nearly every host; then this costs one comparison.
+        if self.one_by_one.is_empty() {
+            return false;
+        }
+        let Some(left) = self.one_by_one.get_mut(&to) else {
+            return false;
+        };
+        *left -= 1;
+        if *left == 0 {
+            self.one_by_one.remove(&to);
+        }
+        true
+    }
+
+    fn remember(&mut self, to: SocketAddr) {
+        self.stats.fallbacks += 1;
+        if self.one_by_one.len() >= MAX_REMEMBERED {
+            self.one_by_one.clear();
+        }
+        self.one_by_one.insert(to, RUNS_UNTIL_RETRY);
+    }
+}
+
+impl AsFd for DataSocket {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+}
+
+/// Counters of a [`DataSocket`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct SendStats {
+    /// Calls to the kernel.
+    pub calls: u64,
+    /// Times a run could not go out whole and was sent one by one.
+    pub fallbacks: u64,
+    /// Sends given up because a buffer or a queue was full.
+    pub full: u64,
+}
+
+/// Why datagrams were dropped here.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum SendError {
+    /// The socket's buffer or the device's queue is full.
+    #[error("the send buffer is full")]
+    Full,
+    /// No route, or no address to send from.
+    #[error("no route to the peer's address")]
+    Unreachable,
+    /// Longer than anything this path takes.
+    #[error("the datagram is too big for the path")]
+    TooBig,
+    /// The host's firewall forbids it.
+    #[error("the host's firewall refused the datagram")]
+    Refused,
+    /// Anything else.
+    #[error(transparent)]
+    Failed(io::Error),
+}
+
+impl SendError {
+    fn from_kernel(error: io::Error) -> Self {
+        match error.raw_os_error() {
+            Some(libc::EAGAIN | libc::ENOBUFS | libc::ENOMEM) => Self::Full,
+            Some(
+                libc::ENETUNREACH
+                | libc::EHOSTUNREACH
+                | libc::ENETDOWN
+                | libc::EADDRNOTAVAIL
+                | libc::EAFNOSUPPORT
+                | libc::ENODEV,
+            ) => Self::Unreachable,
+            Some(libc::EMSGSIZE) => Self::TooBig,
+            Some(libc::EPERM | libc::EACCES) => Self::Refused,
+            _ => Self::Failed(error),
+        }
+    }
+}
+
+/// EIO: the device cannot checksum the pieces. EINVAL and EMSGSIZE: a piece is longer than the
+/// path's MTU, which the kernel would cut if it stood alone.
+fn is_about_segments(error: &io::Error) -> bool {
+    matches!(
+        error.raw_os_error(),
+        Some(libc::EIO | libc::EINVAL | libc::EMSGSIZE)
+    )
+}
+
+fn send_message(
+    socket: &UdpSocket,
+    to: &SockAddr,
+    bytes: &[u8],
+    segment_bytes: Option<usize>,
+) -> io::Result<()> {
+    let mut vector = libc::iovec {
+        iov_base: bytes.as_ptr().cast_mut().cast(),
+        iov_len: bytes.len(),
+    };
+    let mut control = Control([0; CONTROL_BYTES]);
+    // SAFETY: a msghdr is plain data for which all zeros is a valid value.
+    let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
+    message.msg_name = to.as_ptr().cast_mut().cast();
+    message.msg_namelen = to.len();
+    message.msg_iov = &raw mut vector;
+    message.msg_iovlen = 1;
+    if let Some(segment) = segment_bytes.and_then(|bytes| u16::try_from(bytes).ok()) {
+        message.msg_control = (&raw mut control).cast();
+        message.msg_controllen = CONTROL_BYTES as _;
+        // SAFETY: the control buffer is aligned for a cmsghdr and exactly as long as one that
+        // carries a u16, so CMSG_FIRSTHDR is not null and header and data lie inside it.
+        unsafe {
+            let header = libc::CMSG_FIRSTHDR(&raw const message);
+            (*header).cmsg_level = libc::SOL_UDP;
+            (*header).cmsg_type = libc::UDP_SEGMENT;
+            (*header).cmsg_len = libc::CMSG_LEN(SEGMENT_BYTES) as _;
+            std::ptr::write_unaligned(libc::CMSG_DATA(header).cast(), segment);
+        }
+    }
+    // SAFETY: name, iovec, payload and control buffer outlive the call, with their true
+    // lengths; sendmsg only reads them.
+    let sent = unsafe {
+        libc::sendmsg(
+            socket.as_raw_fd(),
+            &raw const message,
+            libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL,
+        )
+    };
+    if sent < 0 {
+        Err(io::Error::last_os_error())
+    } else {
+        Ok(())
+    }
+}
+
+#[repr(C, align(8))]
+struct Control([u8; CONTROL_BYTES]);
+
+const SEGMENT_BYTES: libc::c_uint = size_of::<u16>() as libc::c_uint;
+
+// SAFETY: CMSG_SPACE is arithmetic on its argument.
+const CONTROL_BYTES: usize = unsafe { libc::CMSG_SPACE(SEGMENT_BYTES) } as usize;
+
+/// Paths remembered as unable; beyond that all are tried again. Peers of one anchor that share
+/// such a device are few, and forgetting costs one failed call per run.
+const MAX_REMEMBERED: usize = 256;
+
+/// Runs sent one by one before the path is tried again: some 40 MB, so that the attempt that
+/// fails is lost in the work.
+const RUNS_UNTIL_RETRY: u32 = 1024;
