@@ -1,0 +1,15 @@
+//! What the daemon and the CLI keep on disk: the configuration, and the state directory with
+//! identity, credential and everything that survives a restart. Every file is written whole or
+//! not at all, carries a version, and is left alone when a newer version wrote it.
+
+pub mod atomic;
+mod config;
+mod layout;
+mod leases;
+pub mod settings;
+mod state;
+
+pub use config::{Config, ConfigError};
+pub use layout::Layout;
+pub use leases::SavedLease;
+pub use state::{InstallLock, State, StateError, StateFile};
