@@ -282,11 +282,7 @@ mod tests {
     fn unsorted_or_repeated_labels_on_the_wire_are_refused() {
         for labels in [vec!["b", "a"], vec!["a", "a"]] {
             let bytes = minicbor::to_vec(labels).unwrap();
-<<<<<<< HEAD
             assert!(decode::<TaintSet>(&bytes).is_err());
-=======
-            assert!(minicbor::decode::<TaintSet>(&bytes).is_err());
->>>>>>> cli
         }
     }
 
@@ -296,20 +292,12 @@ mod tests {
             let taints = TaintSet::parse(labels).unwrap();
             let bytes = minicbor::to_vec(&taints).unwrap();
 
-<<<<<<< HEAD
             prop_assert_eq!(decode::<TaintSet>(&bytes).unwrap(), taints);
-=======
-            prop_assert_eq!(minicbor::decode::<TaintSet>(&bytes).unwrap(), taints);
->>>>>>> cli
         }
 
         #[test]
         fn any_bytes_are_read_or_refused(bytes: Vec<u8>) {
-<<<<<<< HEAD
             let _ = decode::<TaintSet>(&bytes);
-=======
-            let _ = minicbor::decode::<TaintSet>(&bytes);
->>>>>>> cli
         }
     }
 }
