@@ -2,14 +2,15 @@
 //! groups, and every network given its one row.
 
 use std::collections::BTreeMap;
+use std::net::Ipv6Addr;
 
+use conflux_proto::id::AnchorKey;
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 use prefix_trie::joint::JointPrefixMap;
 
 use super::ranges::{covering, fault, host, is_public, realm_of};
 use super::{Claim, Group, Known, OwnFacts, PeerFacts, Routes, Row, State, Target, Why};
 use crate::ids::PeerIx;
-use conflux_proto::id::AnchorKey;
 
 /// What was said about one network by all who claim it.
 #[derive(Default)]
@@ -145,7 +146,7 @@ fn judge(own: &OwnFacts, claim: Claim<IpNet>) -> Option<Why> {
     covering(&own.local_networks, claim.network).map(Why::OverlapsLocal)
 }
 
-fn overlays(known: &[Known]) -> Vec<(std::net::Ipv6Addr, Group)> {
+fn overlays(known: &[Known]) -> Vec<(Ipv6Addr, Group)> {
     let mut overlays: Vec<_> = known
         .iter()
         .filter(|entry| entry.facts.may_exchange)

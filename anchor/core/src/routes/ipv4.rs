@@ -157,3 +157,6 @@ fn parse_length(text: &str) -> Option<u8> {
         .then(|| text.parse().ok())
         .flatten()
 }
+
+#[cfg(test)]
+mod tests;
