@@ -138,7 +138,7 @@ impl Lab {
     }
 
     /// Returns every way that leads into `host`.
-    pub fn into(&self, host: &Host) -> Ways<'_> {
+    pub fn towards(&self, host: &Host) -> Ways<'_> {
         let to = host.port();
         self.ways((0..MAX_PORTS).map(|from| (from, to)))
     }

@@ -1,6 +1,11 @@
 //! The lab itself: delay, loss, cuts, rate, captures, addresses, and that nothing of it is left
 //! behind. Plain sockets and programs only; no anchor runs here.
 
+#![expect(
+    clippy::unwrap_used,
+    reason = "a helper that cannot set up has failed its test"
+)]
+
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
 use std::process::Command;
 use std::time::{Duration, Instant};

@@ -48,7 +48,7 @@ impl Cradle {
         if forked < 0 {
             return Err(io::Error::last_os_error());
         }
-        let init = Pid::from_raw(i32::try_from(forked).expect("a process id fits"));
+        let init = Pid::from_raw(i32::try_from(forked).map_err(io::Error::other)?);
         let mut errno = [0u8; 4];
         let opened = ready
             .read_exact(&mut errno)
