@@ -1,1 +1,343 @@
-//! The host's addresses, links and routes.
+//! The host's network as the kernel tells it, and our own interface in it.
+//!
+//! [`Interface`] makes the kernel agree with what is wanted by asking it what is there and
+//! changing the difference: so it mends what others broke, and doing it twice does nothing.
+//! [`Watcher`] says when to look again. Nothing here decides which networks may be routed; but a
+//! route of another interface is never replaced. All of it needs a tokio runtime, and acts in
+//! the network namespace of the thread that called [`Netlink::connect`].
+
+use std::collections::BTreeSet;
+use std::io;
+use std::net::IpAddr;
+
+use futures_util::{Stream, StreamExt, TryStreamExt};
+use ipnet::IpNet;
+use rtnetlink::packet_core::Nla;
+use rtnetlink::packet_route::address::{AddressAttribute, AddressFlags, AddressMessage};
+use rtnetlink::packet_route::link::{
+    InfoData, InfoKind, InfoTun, LinkAttribute, LinkFlags, LinkInfo, LinkMessage,
+};
+use rtnetlink::packet_route::route::{RouteAddress, RouteAttribute, RouteMessage, RouteType};
+use rtnetlink::packet_route::{AddressFamily, route};
+
+mod host;
+mod interface;
+mod watch;
+
+pub use host::{forwards_ipv4, forwards_ipv6, has_ipv6};
+pub use interface::{Interface, Route, RouteFault};
+pub use watch::{Changes, Watcher};
+
+/// A connection to the kernel's routing tables; clones share it.
+#[derive(Clone, Debug)]
+pub struct Netlink {
+    handle: rtnetlink::Handle,
+}
+
+impl Netlink {
+    /// Connects, and leaves a task on the current runtime that ends with the last clone.
+    ///
+    /// # Errors
+    /// The kernel refused the socket.
+    ///
+    /// # Panics
+    /// Outside a tokio runtime.
+    pub fn connect() -> io::Result<Self> {
+        // Strict checking (Linux 4.20) lets the kernel pick the routes of one interface, which
+        // matters on a router with a full table.
+        let (connection, handle, _) = rtnetlink::new_connection_with_strict_check()
+            .or_else(|_| rtnetlink::new_connection())?;
+        tokio::spawn(connection);
+        Ok(Self { handle })
+    }
+
+    /// Deletes the interface `name` when it is one that a process left behind: a persistent TUN
+    /// that nobody holds open. Returns whether there was one. Ours are never persistent, so this
+    /// is for what other hands made.
+    ///
+    /// # Errors
+    /// The kernel refused; the interface is still there.
+    pub async fn remove_leftover(&self, name: &str) -> Result<bool, Error> {
+        let Some(link) = self.find_link(name).await? else {
+            return Ok(false);
+        };
+        if !link.is_abandoned_tun {
+            return Ok(false);
+        }
+        let deleted = self.handle.link().del(link.index).execute().await;
+        deleted.map_err(failed("delete a leftover interface"))?;
+        Ok(true)
+    }
+
+    /// Returns our interface's hand.
+    pub fn interface(&self, index: u32) -> Interface {
+        Interface::new(self.clone(), index)
+    }
+
+    /// Returns the interface of that name, if there is one.
+    ///
+    /// # Errors
+    /// The kernel refused the question.
+    pub async fn find_link(&self, name: &str) -> Result<Option<Link>, Error> {
+        Ok(self
+            .links()
+            .await?
+            .into_iter()
+            .find(|link| link.name == name))
+    }
+
+    /// Returns all interfaces of the host.
+    ///
+    /// # Errors
+    /// The kernel refused the question.
+    pub async fn links(&self) -> Result<Vec<Link>, Error> {
+        let links = collect(self.handle.link().get().execute());
+        Ok(links
+            .await
+            .map_err(failed("list interfaces"))?
+            .iter()
+            .filter_map(read_link)
+            .collect())
+    }
+
+    /// Returns all addresses of the host.
+    ///
+    /// # Errors
+    /// The kernel refused the question.
+    pub async fn addresses(&self) -> Result<Vec<Address>, Error> {
+        let addresses = collect(self.handle.address().get().execute()).await;
+        Ok(addresses
+            .map_err(failed("list addresses"))?
+            .iter()
+            .filter_map(read_address)
+            .collect())
+    }
+
+    /// Returns the networks this host reaches without a gateway by any interface but `except`
+    /// and loopback: those that are nobody else's to route. Without host addresses of its own,
+    /// default routes, link-local and multicast ones.
+    ///
+    /// # Errors
+    /// The kernel refused the question.
+    pub async fn connected_networks(&self, except: u32) -> Result<BTreeSet<IpNet>, Error> {
+        let links = self.links().await?;
+        let loopback: BTreeSet<u32> = links
+            .iter()
+            .filter(|link| link.is_loopback)
+            .map(|link| link.index)
+            .collect();
+        let is_other = |index| index != except && !loopback.contains(&index);
+
+        let mut networks = BTreeSet::new();
+        for family in [AddressFamily::Inet, AddressFamily::Inet6] {
+            for message in self.routes(family, None).await? {
+                let attributes = &message.attributes;
+                let has_gateway = attributes.iter().any(|attribute| {
+                    matches!(
+                        attribute,
+                        RouteAttribute::Gateway(_) | RouteAttribute::Via(_)
+                    )
+                });
+                if has_gateway || !output_interface(&message).is_some_and(is_other) {
+                    continue;
+                }
+                networks.extend(destination(&message).filter(is_routable));
+            }
+        }
+        Ok(networks)
+    }
+
+    /// Returns the unicast routes of the main table, those of one interface only if one is given.
+    async fn routes(
+        &self,
+        family: AddressFamily,
+        interface: Option<u32>,
+    ) -> Result<Vec<RouteMessage>, Error> {
+        let mut question = RouteMessage::default();
+        question.header.address_family = family;
+        question
+            .attributes
+            .extend(interface.map(RouteAttribute::Oif));
+
+        let routes = match collect(self.handle.route().get(question).execute()).await {
+            Ok(routes) => routes,
+            Err(error) => {
+                let error = failed("list routes")(error);
+                // A namespace without any route has no table yet, a kernel without IPv6 no
+                // family to ask.
+                let is_empty = matches!(error.errno(), Some(libc::ENOENT | libc::EAFNOSUPPORT));
+                return if is_empty { Ok(Vec::new()) } else { Err(error) };
+            }
+        };
+        let is_wanted = |message: &RouteMessage| {
+            message.header.address_family == family
+                && message.header.table == route::RouteHeader::RT_TABLE_MAIN
+                && message.header.kind == RouteType::Unicast
+                && interface.is_none_or(|index| output_interface(message) == Some(index))
+        };
+        Ok(routes.into_iter().filter(is_wanted).collect())
+    }
+}
+
+/// An interface of this host.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Link {
+    /// The kernel's number for it.
+    pub index: u32,
+    /// Its name.
+    pub name: String,
+    /// Whether it is switched on.
+    pub is_up: bool,
+    /// Whether it is the host's way to itself.
+    pub is_loopback: bool,
+    /// Whether it is a persistent TUN that no process holds open.
+    pub is_abandoned_tun: bool,
+}
+
+/// An address of this host.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub struct Address {
+    /// The interface that carries it.
+    pub interface: u32,
+    /// The address and the length of its network's prefix.
+    pub network: IpNet,
+    /// Whether it can be sent from and is meant to be: not tentative, duplicate or deprecated.
+    pub is_usable: bool,
+    /// Whether it is one the kernel changes by and by (RFC 8981).
+    pub is_temporary: bool,
+}
+
+/// What the kernel refused.
+#[derive(Debug, thiserror::Error)]
+#[error("could not {doing}: {source}")]
+pub struct Error {
+    /// What was being tried.
+    pub doing: &'static str,
+    /// The kernel's answer.
+    pub source: io::Error,
+}
+
+impl Error {
+    /// Returns the kernel's number for the fault.
+    pub fn errno(&self) -> Option<i32> {
+        self.source.raw_os_error()
+    }
+}
+
+fn failed(doing: &'static str) -> impl Fn(rtnetlink::Error) -> Error {
+    move |error| {
+        let source = match error {
+            rtnetlink::Error::NetlinkError(message) => message.to_io(),
+            other => io::Error::other(other.to_string()),
+        };
+        Error { doing, source }
+    }
+}
+
+async fn collect<T>(
+    answers: impl Stream<Item = Result<T, rtnetlink::Error>>,
+) -> Result<Vec<T>, rtnetlink::Error> {
+    answers.boxed_local().try_collect().await
+}
+
+fn read_link(message: &LinkMessage) -> Option<Link> {
+    let attributes = &message.attributes;
+    let name = attributes.iter().find_map(|attribute| match attribute {
+        LinkAttribute::IfName(name) => Some(name.clone()),
+        _ => None,
+    })?;
+    let is_held = !attributes
+        .iter()
+        .any(|attribute| matches!(attribute, LinkAttribute::Carrier(0)));
+    Some(Link {
+        index: message.header.index,
+        name,
+        is_up: message.header.flags.contains(LinkFlags::Up),
+        is_loopback: message.header.flags.contains(LinkFlags::Loopback),
+        is_abandoned_tun: !is_held && is_persistent_tun(attributes),
+    })
+}
+
+fn is_persistent_tun(attributes: &[LinkAttribute]) -> bool {
+    let infos = attributes.iter().filter_map(|attribute| match attribute {
+        LinkAttribute::LinkInfo(infos) => Some(infos),
+        _ => None,
+    });
+    let infos: Vec<&LinkInfo> = infos.flatten().collect();
+    infos.contains(&&LinkInfo::Kind(InfoKind::Tun))
+        && infos.iter().any(|info| match info {
+            LinkInfo::Data(InfoData::Tun(tun)) => {
+                tun.iter().any(|info| is_flag(info, IFLA_TUN_PERSIST))
+            }
+            _ => false,
+        })
+}
+
+fn is_flag(info: &InfoTun, kind: u16) -> bool {
+    let mut value = [0; 1];
+    if info.kind() != kind || info.value_len() != value.len() {
+        return false;
+    }
+    info.emit_value(&mut value);
+    value[0] == 1
+}
+
+fn read_address(message: &AddressMessage) -> Option<Address> {
+    let mut flags = AddressFlags::from_bits_retain(u32::from(message.header.flags.bits()));
+    let mut address = None;
+    for attribute in &message.attributes {
+        match attribute {
+            // On a point-to-point link `Address` is the far end's, and `Local` is given too.
+            AddressAttribute::Local(ip) => address = Some(*ip),
+            AddressAttribute::Address(ip) => address = address.or(Some(*ip)),
+            AddressAttribute::Flags(all) => flags = *all,
+            _ => {}
+        }
+    }
+    let unusable = AddressFlags::Tentative | AddressFlags::Dadfailed | AddressFlags::Deprecated;
+    let address: IpAddr = address?;
+    Some(Address {
+        interface: message.header.index,
+        network: IpNet::new(address, message.header.prefix_len).ok()?,
+        is_usable: !flags.intersects(unusable),
+        // The kernel uses one bit for both: `secondary` of IPv4 is `temporary` of IPv6.
+        is_temporary: address.is_ipv6() && flags.contains(AddressFlags::Secondary),
+    })
+}
+
+fn output_interface(message: &RouteMessage) -> Option<u32> {
+    message
+        .attributes
+        .iter()
+        .find_map(|attribute| match attribute {
+            RouteAttribute::Oif(index) => Some(*index),
+            _ => None,
+        })
+}
+
+fn destination(message: &RouteMessage) -> Option<IpNet> {
+    let prefix_len = message.header.destination_prefix_length;
+    let given = message
+        .attributes
+        .iter()
+        .find_map(|attribute| match attribute {
+            RouteAttribute::Destination(RouteAddress::Inet(ip)) => Some(IpAddr::from(*ip)),
+            RouteAttribute::Destination(RouteAddress::Inet6(ip)) => Some(IpAddr::from(*ip)),
+            _ => None,
+        });
+    IpNet::new(given?, prefix_len).ok()
+}
+
+fn is_routable(network: &IpNet) -> bool {
+    let is_local = match network.addr() {
+        IpAddr::V4(ip) => ip.is_link_local() || ip.is_multicast(),
+        IpAddr::V6(ip) => ip.is_unicast_link_local() || ip.is_multicast(),
+    };
+    network.prefix_len() > 0 && !is_local
+}
+
+/// From linux/if_link.h, which the libraries do not name.
+const IFLA_TUN_PERSIST: u16 = 6;
+
+#[cfg(test)]
+mod tests;
