@@ -1,6 +1,7 @@
 //! The life of one connection: its task reads frames for the control loop and carries out the
 //! orders given to it, each way at its own pace, until the connection ends.
 
+use std::convert::Infallible;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -152,25 +153,30 @@ async fn exchange(
     words: &Words,
 ) -> Closed {
     let reader = read_frames(conn, recv, &shared.events);
-    tokio::pin!(reader);
     let others = async {
         tokio::join!(
             write_frames(writer),
             disconnect_stranger(shared, conn, connection, words)
         );
+        std::future::pending::<Infallible>().await
     };
+    tokio::pin!(reader, others);
     // The reader alone tells the end: it first gives what has arrived before the end.
     let end = tokio::select! {
         end = &mut reader => end,
-        () = others => reader.await,
+        never = &mut others => match never {},
     };
     match end {
         End::Lost(error) => closed(error, words),
         End::Misbehaved(how) => Closed::Misbehaved(how),
         End::Unheard => Closed::Here("shutting down".to_owned()),
-        End::Finished => match timeout(FAREWELL, connection.closed()).await {
-            Ok(error) => closed(error, words),
-            Err(_) => Closed::There("it ended its stream".to_owned()),
+        End::Finished => tokio::select! {
+            // What the far end acknowledges meanwhile is still waited for.
+            never = &mut others => match never {},
+            farewell = timeout(FAREWELL, connection.closed()) => match farewell {
+                Ok(error) => closed(error, words),
+                Err(_) => Closed::There("it ended its stream".to_owned()),
+            },
         },
     }
 }

@@ -196,6 +196,7 @@ impl Attempt {
             .unwrap_or_else(PoisonError::into_inner)
             .insert(target);
         fresh.then(|| Self {
+            listed: true,
             shared: shared.clone(),
             target,
             address: None,

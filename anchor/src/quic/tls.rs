@@ -102,6 +102,15 @@ impl Tls {
         }
     }
 
+    /// Returns the same with another provider of cryptography.
+    #[cfg(test)]
+    pub(super) fn with_provider(&self, provider: CryptoProvider) -> Self {
+        Self {
+            provider: Arc::new(provider),
+            certified: self.certified.clone(),
+        }
+    }
+
     /// Returns the configuration of a dial to `expected`, or to whoever answers.
     pub(super) fn client(
         &self,
