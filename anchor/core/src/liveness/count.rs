@@ -148,6 +148,14 @@ impl Count {
         self.overdue_probe.unwrap_or_else(|| self.step_at(pace))
     }
 
+    pub(super) const fn since(&self) -> Mono {
+        self.since
+    }
+
+    pub(super) const fn is_suspect(&self) -> bool {
+        self.suspected.is_some()
+    }
+
     fn step_at(&self, pace: Pace) -> Mono {
         match PROBE_AT_MILLIS.get(self.step) {
             Some(millis) => self.since + pace.stretch(*millis),
@@ -157,13 +165,5 @@ impl Count {
 
     const fn must_suspect(&self) -> bool {
         self.suspected.is_none() && self.step > FIRST_WHEN_SUSPECT
-    }
-
-    pub(super) const fn since(&self) -> Mono {
-        self.since
-    }
-
-    pub(super) const fn is_suspect(&self) -> bool {
-        self.suspected.is_some()
     }
 }

@@ -24,9 +24,13 @@ mod peer;
 mod probes;
 mod readmission;
 #[cfg(test)]
+mod rig;
+#[cfg(test)]
 mod simulation;
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod world;
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
@@ -101,7 +105,7 @@ pub enum Event {
     },
 }
 
-/// The failure detector of all peers. Memory: about 4 KiB per peer, of which the owner caps the
+/// The failure detector of all peers. Memory: under 4 KiB per peer, of which the owner caps the
 /// number; calls that name a peer not added do nothing.
 #[derive(Debug)]
 pub struct Liveness {

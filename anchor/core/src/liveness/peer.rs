@@ -203,7 +203,8 @@ impl Peer {
         } else if self.refresh.is_none() {
             let fresh_until = self
                 .last_probe
-                .map_or(Mono::default(), |at| at + REFRESH_INTERVAL);
+                .map(|at| at + REFRESH_INTERVAL)
+                .unwrap_or_default();
             self.refresh = Some(fresh_until.max(now + spread));
         }
     }

@@ -66,14 +66,14 @@ impl OpenProbes {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::HashSet;
+    use std::collections::BTreeSet;
 
     use super::*;
 
     #[test]
     fn ids_do_not_repeat_and_depend_on_the_seed() {
         let mut ids = ProbeIds::new(7);
-        let mut seen = HashSet::new();
+        let mut seen = BTreeSet::new();
 
         assert!((0..100_000).all(|_| seen.insert(ids.next())));
         assert_ne!(ProbeIds::new(7).next(), ProbeIds::new(8).next());
