@@ -6,11 +6,11 @@
 //! The oldest packet without proof of receipt starts a peer's count. Proof is an echo, which
 //! proves what was sent before its probe, or a keepalive, which proves what its counter covers;
 //! whatever else is heard proves nothing about the way there. While the count runs, probes go
-//! out by [`count::PROBE_AT_MILLIS`]; the first one missed raises [`Event::Suspect`], and
-//! [`count::DEADLINE`] after its start comes [`Event::Deadline`]. A probe sent because a watched
+//! out by `count::PROBE_AT_MILLIS`; the first one missed raises [`Event::Suspect`], and
+//! `count::DEADLINE` after its start comes [`Event::Deadline`]. A probe sent because a watched
 //! peer is silent counts like a packet.
 //!
-//! Guards, each of which starts every count anew: a timer more than [`LATE`], a suspend, and the
+//! Guards, each of which starts every count anew: a timer more than `LATE` late, a suspend, and the
 //! first frame from anybody after a local fault. They share one point in time before which no
 //! count starts, so that they cost nothing per peer.
 //!

@@ -407,8 +407,8 @@ impl Plane {
         self.take_proof(now.mono, peer, echo.received);
         if let Some(rtt) = self.liveness.handle_echo(now.mono, peer, echo.id) {
             self.set_rtt(now.mono, peer, rtt);
-            self.release_holds(now, peer);
         }
+        self.release_holds(now, peer);
     }
 
     fn answer_probe(&mut self, now: Mono, peer: PeerIx, from: Path, probe: Probe) {

@@ -273,7 +273,7 @@ impl Plane {
         session: &SessionKeys,
     ) -> bool {
         self.keys.insert(peer, key);
-        let is_first = !self.sessions.can_send(peer);
+        let is_first = !self.sessions.can_send(peer) || self.liveness.is_failed(peer);
         if !self.sessions.install(now.mono, peer, session) {
             return false;
         }
