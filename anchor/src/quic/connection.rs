@@ -321,7 +321,9 @@ fn export_psk(connection: &quinn::Connection) -> Option<Psk> {
 fn closed(error: ConnectionError, words: &Words) -> Closed {
     match error {
         ConnectionError::ApplicationClosed(frame) => Closed::There(readable(&frame.reason)),
-        ConnectionError::ConnectionClosed(frame) => Closed::There(readable(&frame.reason)),
+        ConnectionError::ConnectionClosed(frame) => {
+            Closed::There(readable(frame.to_string().as_bytes()))
+        }
         ConnectionError::LocallyClosed => {
             let words = words.get().map_or("shutting down", String::as_str);
             Closed::Here(words.to_owned())

@@ -165,7 +165,7 @@ async fn welcome(
         return Err(ConnectionError::LocallyClosed);
     };
     let way = Way {
-        local: behind.local.or(connection.local_ip()),
+        local: behind.local.or_else(|| connection.local_ip()),
         ..behind
     };
     Ok((connection, send, recv, key, way))
@@ -175,10 +175,9 @@ fn dial_error(error: ConnectionError) -> DialError {
     match error {
         ConnectionError::TimedOut => DialError::NoAnswer,
         ConnectionError::ApplicationClosed(frame) => DialError::Refused(readable(&frame.reason)),
-        ConnectionError::ConnectionClosed(frame) => DialError::Refused(match frame.reason.len() {
-            0 => frame.error_code.to_string(),
-            _ => readable(&frame.reason),
-        }),
+        ConnectionError::ConnectionClosed(frame) => {
+            DialError::Refused(readable(frame.to_string().as_bytes()))
+        }
         error @ (ConnectionError::TransportError(_)
         | ConnectionError::VersionMismatch
         | ConnectionError::Reset

@@ -26,6 +26,7 @@ use conflux_core::paths::{CannotDial, Way};
 use conflux_proto::id::AnchorKey;
 use quinn::{EndpointConfig, IdleTimeout, ServerConfig, TokioRuntime, TransportConfig, VarInt};
 use thiserror::Error;
+use tokio::runtime::Handle;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 use zeroize::Zeroizing;
 
@@ -247,13 +248,14 @@ pub struct Quic {
 /// Starts the endpoint and its tasks on the tokio runtime around the call.
 ///
 /// # Errors
-/// When a socket cannot be taken over.
+/// When a socket cannot be taken over, or there is no runtime.
 pub fn start(options: QuicOptions) -> io::Result<Quic> {
     let QuicOptions {
         identity,
         sockets,
         paths,
     } = options;
+    let runtime = Handle::try_current().map_err(io::Error::other)?;
     let (mux, strays) = socket::Mux::new(sockets, paths.clone())?;
     let mux = Arc::new(mux);
     let own = identity.key();
@@ -270,6 +272,7 @@ pub fn start(options: QuicOptions) -> io::Result<Quic> {
     let (events, receiver) = mpsc::channel(EVENTS);
     let shared = Arc::new(Shared {
         endpoint,
+        runtime: runtime.clone(),
         tls,
         own,
         paths,
@@ -281,7 +284,7 @@ pub fn start(options: QuicOptions) -> io::Result<Quic> {
         dials: Semaphore::new(MAX_DIALS),
         unbound: Arc::new(Semaphore::new(MAX_UNBOUND)),
     });
-    tokio::spawn(dial::accept(shared.clone()));
+    runtime.spawn(dial::accept(shared.clone()));
     Ok(Quic {
         handle: QuicHandle::new(shared),
         events: receiver,
@@ -292,6 +295,7 @@ pub fn start(options: QuicOptions) -> io::Result<Quic> {
 /// What all tasks share.
 struct Shared {
     endpoint: quinn::Endpoint,
+    runtime: Handle,
     tls: tls::Tls,
     own: AnchorKey,
     paths: SharedPaths,
