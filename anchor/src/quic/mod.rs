@@ -34,6 +34,7 @@ mod connection;
 mod dial;
 mod handle;
 mod registry;
+mod restart;
 mod socket;
 mod tls;
 
@@ -41,7 +42,8 @@ pub use handle::QuicHandle;
 pub use socket::{SharedPaths, StraySender};
 pub use tls::{TlsIdentity, WrongAnchor};
 
-/// Largest frame, either way; the largest control message is a quarter of that.
+/// Largest frame, either way; a credential is at most a quarter of that, and adverts
+/// travel several to a frame.
 pub const MAX_FRAME_BYTES: usize = 64 * 1024;
 
 /// Time a dial has until the stream is open: five lost flights at the initial round-trip time.
@@ -259,10 +261,11 @@ pub fn start(options: QuicOptions) -> io::Result<Quic> {
     let (mux, strays) = socket::Mux::new(sockets, paths.clone())?;
     let mux = Arc::new(mux);
     let own = identity.key();
-    let tls = tls::Tls::new(identity);
     let mut endpoint_config = EndpointConfig::default();
     // Our data frames are told from QUIC by these bits.
     endpoint_config.grease_quic_bit(false);
+    restart::answer_former_life(&identity, &mut endpoint_config);
+    let tls = tls::Tls::new(identity);
     let endpoint = quinn::Endpoint::new_with_abstract_socket(
         endpoint_config,
         Some(server_config(&tls)),

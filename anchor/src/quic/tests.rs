@@ -309,6 +309,24 @@ async fn last_frame_to_a_vanished_peer_is_not_called_delivered() {
 }
 
 #[tokio::test]
+async fn restarted_anchor_is_noticed_at_the_next_packet() {
+    let (mut alice, _former_bob, at_alice, _) = pair().await;
+    let bob = Anchor::new(BOB);
+    let now_there = Way {
+        remote: bob.addr,
+        local: None,
+    };
+    assert!(alice.paths.lock().roam(peer(BOB), now_there));
+
+    alice
+        .handle
+        .send(at_alice, Bytes::from(vec![1; 100]))
+        .unwrap();
+
+    assert_eq!(alice.closed(at_alice).await, Closed::Reset);
+}
+
+#[tokio::test]
 async fn close_lets_queued_frames_arrive_and_tells_both_sides_why() {
     let (mut alice, mut bob, at_alice, at_bob) = pair().await;
 
