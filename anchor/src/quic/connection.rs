@@ -82,18 +82,8 @@ pub(super) async fn run(shared: Arc<Shared>, link: Link) {
         Origin::Accepted(permit) => (None, Some(permit)),
     };
     let dialled = attempt.as_ref().map(Attempt::target);
-    let (orders, queue) = registry::orders();
-    let unsent = Unsent::default();
     let words: Words = Arc::default();
-    let entry = Entry {
-        connection: connection.clone(),
-        orders,
-        unsent: unsent.clone(),
-        words: words.clone(),
-        peer: None,
-        stranger,
-    };
-    shared.registry.insert(conn, entry);
+    let writer = enter(&shared, conn, &connection, send, stranger, &words);
     if let Some(DialTarget::Peer { peer, .. }) = dialled {
         shared
             .registry
@@ -102,12 +92,6 @@ pub(super) async fn run(shared: Arc<Shared>, link: Link) {
     if let Some(attempt) = &mut attempt {
         attempt.settle();
     }
-    let writer = Writer {
-        connection: connection.clone(),
-        send,
-        queue,
-        unsent,
-    };
     let connected = Connected {
         conn,
         key,
@@ -130,6 +114,34 @@ pub(super) async fn run(shared: Arc<Shared>, link: Link) {
         .events
         .send(QuicEvent::Closed { conn, key, reason })
         .await;
+}
+
+/// Enters a connection into the registry; returns what carries out the orders that come from it.
+fn enter(
+    shared: &Shared,
+    conn: ConnId,
+    connection: &quinn::Connection,
+    send: SendStream,
+    stranger: Option<OwnedSemaphorePermit>,
+    words: &Words,
+) -> Writer {
+    let (orders, queue) = registry::orders();
+    let unsent = Unsent::default();
+    let entry = Entry {
+        connection: connection.clone(),
+        orders,
+        unsent: unsent.clone(),
+        words: words.clone(),
+        peer: None,
+        stranger,
+    };
+    shared.registry.insert(conn, entry);
+    Writer {
+        connection: connection.clone(),
+        send,
+        queue,
+        unsent,
+    }
 }
 
 /// What this side said when it closed, for its own record.
