@@ -49,6 +49,7 @@ pub(super) struct Link {
     pub(super) send: SendStream,
     pub(super) recv: RecvStream,
     pub(super) key: AnchorKey,
+    pub(super) psk: Psk,
     pub(super) way: Way,
     pub(super) origin: Origin,
 }
@@ -63,17 +64,13 @@ pub(super) enum Origin {
 
 /// Runs the connection to its end.
 pub(super) async fn run(shared: Arc<Shared>, link: Link) {
-    let Some(psk) = export_psk(&link.connection) else {
-        link.connection
-            .close(CLOSED_HERE, b"no secret could be exported");
-        return;
-    };
     let conn = ConnId(shared.next_conn.fetch_add(1, Ordering::Relaxed));
     let Link {
         connection,
         send,
         recv,
         key,
+        psk,
         way,
         origin,
     } = link;
@@ -322,7 +319,8 @@ async fn disconnect_stranger(
     }
 }
 
-fn export_psk(connection: &quinn::Connection) -> Option<Psk> {
+/// Returns the secret both ends of a connection can export, none before the handshake.
+pub(super) fn export_psk(connection: &quinn::Connection) -> Option<Psk> {
     let mut secret = Zeroizing::new([0; 32]);
     connection
         .export_keying_material(&mut *secret, PSK_LABEL, b"")
