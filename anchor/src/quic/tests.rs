@@ -223,9 +223,7 @@ async fn simultaneous_dials_give_two_working_connections() {
     }
 
     for _ in &second {
-        assert!(
-            matches!(bob.event().await, QuicEvent::Frame { frame, .. } if &frame[..] == b"hello")
-        );
+        assert_eq!(bob.any_frame().await.1[..], b"hello"[..]);
     }
 }
 
@@ -311,6 +309,24 @@ async fn last_frame_to_a_vanished_peer_is_not_called_delivered() {
 }
 
 #[tokio::test]
+async fn restarted_anchor_is_noticed_at_the_next_packet() {
+    let (mut alice, _former_bob, at_alice, _) = pair().await;
+    let bob = Anchor::new(BOB);
+    let now_there = Way {
+        remote: bob.addr,
+        local: None,
+    };
+    assert!(alice.paths.lock().roam(peer(BOB), now_there));
+
+    alice
+        .handle
+        .send(at_alice, Bytes::from(vec![1; 100]))
+        .unwrap();
+
+    assert_eq!(alice.closed(at_alice).await, Closed::Reset);
+}
+
+#[tokio::test]
 async fn close_lets_queued_frames_arrive_and_tells_both_sides_why() {
     let (mut alice, mut bob, at_alice, at_bob) = pair().await;
 
@@ -377,10 +393,9 @@ async fn flooding_peer_waits_while_others_are_heard() {
 
     let mut held = Vec::new();
     while held.len() < connection::MAX_UNREAD_FRAMES {
-        match bob.event().await {
-            QuicEvent::Frame { conn, frame } if conn == at_mallory => held.push(frame),
-            other => panic!("{other:?}"),
-        }
+        let (conn, frame) = bob.any_frame().await;
+        assert_eq!(conn, at_mallory);
+        held.push(frame);
     }
     alice
         .handle
@@ -435,6 +450,28 @@ async fn stranger_that_is_not_bound_is_disconnected() {
         alice.closed(at_alice).await,
         Closed::There("not admitted in time".to_owned())
     );
+}
+
+#[tokio::test]
+async fn crowd_of_strangers_keeps_no_member_out() {
+    let mut alice = Anchor::on(ALICE, &["127.0.0.1:0", "[::1]:0"]);
+    let mut bob = Anchor::on(BOB, &["127.0.0.1:0", "[::1]:0"]);
+    let mallory = Raw::new(CAROL);
+    let mut crowd = Vec::new();
+    for _ in 0..RETRY_FROM + 4 {
+        crowd.push(mallory.connect(bob.addr).await);
+        bob.connected().await;
+    }
+
+    // By now bob asks everybody to prove an address, and alice comes from two.
+    alice
+        .paths
+        .lock()
+        .set_candidates(peer(BOB), bob.handle.locals());
+    alice.handle.dial(target(&bob));
+
+    assert_eq!(alice.connected().await.key, key(BOB));
+    assert_eq!(bob.connected().await.key, key(ALICE));
 }
 
 #[tokio::test]

@@ -76,6 +76,10 @@ impl TlsIdentity {
     pub fn key(&self) -> AnchorKey {
         self.key
     }
+
+    pub(super) fn sign(&self, message: &[u8]) -> [u8; 64] {
+        (self.sign)(message)
+    }
 }
 
 impl fmt::Debug for TlsIdentity {
@@ -234,7 +238,7 @@ impl SigningKey for RawSigningKey {
 
 impl Signer for RawSigningKey {
     fn sign(&self, message: &[u8]) -> Result<Vec<u8>, rustls::Error> {
-        Ok((self.0.sign)(message).to_vec())
+        Ok(self.0.sign(message).to_vec())
     }
 
     fn scheme(&self) -> SignatureScheme {

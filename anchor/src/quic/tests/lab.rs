@@ -15,8 +15,8 @@ use tokio::time::timeout;
 
 use crate::quic::tls::{NAME, Tls};
 use crate::quic::{
-    Closed, ConnId, Connected, DialError, DialTarget, Quic, QuicEvent, QuicHandle, QuicOptions,
-    SharedPaths, StraySender, TlsIdentity, start, transport,
+    Closed, ConnId, Connected, DialError, DialTarget, Frame, Quic, QuicEvent, QuicHandle,
+    QuicOptions, SharedPaths, StraySender, TlsIdentity, start, transport,
 };
 
 /// Longer than any limit of ours: what does not happen within it does not happen.
@@ -83,31 +83,43 @@ impl Anchor {
     }
 
     pub(super) async fn connected(&mut self) -> Connected {
-        match self.event().await {
-            QuicEvent::Connected(connected) => connected,
-            other => panic!("{other:?}"),
-        }
+        let event = self.event().await;
+        let QuicEvent::Connected(connected) = event else {
+            panic!("{event:?}")
+        };
+        connected
+    }
+
+    pub(super) async fn any_frame(&mut self) -> (ConnId, Frame) {
+        let event = self.event().await;
+        let QuicEvent::Frame { conn, frame } = event else {
+            panic!("{event:?}")
+        };
+        (conn, frame)
     }
 
     pub(super) async fn frame(&mut self, expected: ConnId) -> Bytes {
-        match self.event().await {
-            QuicEvent::Frame { conn, frame } if conn == expected => frame.bytes().clone(),
-            other => panic!("{other:?}"),
-        }
+        let (conn, frame) = self.any_frame().await;
+        assert_eq!(conn, expected);
+        frame.bytes().clone()
     }
 
     pub(super) async fn closed(&mut self, expected: ConnId) -> Closed {
-        match self.event().await {
-            QuicEvent::Closed { conn, reason, .. } if conn == expected => reason,
-            other => panic!("{other:?}"),
-        }
+        let event = self.event().await;
+        let QuicEvent::Closed { conn, reason, .. } = event else {
+            panic!("{event:?}")
+        };
+        assert_eq!(conn, expected);
+        reason
     }
 
     pub(super) async fn dial_failed(&mut self, expected: DialTarget) -> DialError {
-        match self.event().await {
-            QuicEvent::DialFailed { target, error } if target == expected => error,
-            other => panic!("{other:?}"),
-        }
+        let event = self.event().await;
+        let QuicEvent::DialFailed { target, error } = event else {
+            panic!("{event:?}")
+        };
+        assert_eq!(target, expected);
+        error
     }
 }
 

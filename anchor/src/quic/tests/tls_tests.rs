@@ -84,7 +84,7 @@ fn handshake(
     client: ClientConfig,
     server: ServerConfig,
 ) -> Result<(ClientConnection, ServerConnection), rustls::Error> {
-    let name = ServerName::try_from(NAME).unwrap();
+    let name = name();
     let mut client = ClientConnection::new(Arc::new(client), Version::V1, name, Vec::new())?;
     let mut server = ServerConnection::new(Arc::new(server), Version::V1, Vec::new())?;
     // Each write is of one level of encryption and is read on its own, as in QUIC.
@@ -101,4 +101,8 @@ fn handshake(
         }
     }
     Ok((client, server))
+}
+
+fn name() -> ServerName<'static> {
+    ServerName::try_from(NAME).unwrap()
 }
