@@ -3,6 +3,7 @@
 
 pub mod api;
 pub mod clock;
+pub mod control;
 pub mod data;
 pub mod files;
 pub mod netlink;
