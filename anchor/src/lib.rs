@@ -3,6 +3,8 @@
 
 pub mod api;
 pub mod files;
+pub mod logging;
 mod run;
+pub mod service;
 
 pub use run::{RunOptions, run};
