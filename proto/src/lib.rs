@@ -9,6 +9,7 @@ pub mod control;
 pub mod credential;
 pub mod frame;
 pub mod id;
+mod network;
 pub mod signed;
 pub mod taint;
 pub mod ticket;

@@ -282,7 +282,7 @@ mod tests {
     fn unsorted_or_repeated_labels_on_the_wire_are_refused() {
         for labels in [vec!["b", "a"], vec!["a", "a"]] {
             let bytes = minicbor::to_vec(labels).unwrap();
-            assert!(minicbor::decode::<TaintSet>(&bytes).is_err());
+            assert!(decode::<TaintSet>(&bytes).is_err());
         }
     }
 
@@ -292,12 +292,12 @@ mod tests {
             let taints = TaintSet::parse(labels).unwrap();
             let bytes = minicbor::to_vec(&taints).unwrap();
 
-            prop_assert_eq!(minicbor::decode::<TaintSet>(&bytes).unwrap(), taints);
+            prop_assert_eq!(decode::<TaintSet>(&bytes).unwrap(), taints);
         }
 
         #[test]
         fn any_bytes_are_read_or_refused(bytes: Vec<u8>) {
-            let _ = minicbor::decode::<TaintSet>(&bytes);
+            let _ = decode::<TaintSet>(&bytes);
         }
     }
 }
