@@ -10,7 +10,7 @@ use std::io;
 use std::path::Path;
 
 use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
+use nix::unistd::{Pid, geteuid};
 
 use crate::files::{Config, Layout};
 
@@ -70,6 +70,11 @@ pub fn notify_ready() {
 /// Tells the service manager that the daemon says goodbye.
 pub fn notify_stopping() {
     notify(&[sd_notify::NotifyState::Stopping]);
+}
+
+/// Returns whether this process may do what only root may.
+pub fn is_root() -> bool {
+    geteuid().is_root()
 }
 
 /// Ends a daemon that no longer answers.

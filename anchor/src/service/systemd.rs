@@ -2,7 +2,6 @@
 //! written from the same text, with the path of the running binary and the installation's own
 //! directories.
 
-use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
