@@ -30,7 +30,7 @@ enum Step {
     HostAborts,
     /// `has_room`: what is written to the TUN gets into the socket.
     FarSends {
-        start: usize,
+        start: Start,
         bytes: usize,
         has_room: bool,
     },
@@ -44,10 +44,18 @@ enum Step {
     },
 }
 
+/// Where a segment of the far end starts.
+#[derive(Clone, Copy, Debug)]
+enum Start {
+    Next,
+    Anywhere(usize),
+}
+
 /// A host's socket and what it knows.
 #[derive(Clone, Debug)]
 struct Socket {
     state: Life,
+    first: u32,
     has: [bool; STREAM],
     /// What was let pass, whether or not it got in.
     passed: [bool; STREAM],
@@ -68,6 +76,7 @@ enum Life {
 impl Socket {
     const NONE: Self = Self {
         state: Life::None,
+        first: HOST_FIRST,
         has: [false; STREAM],
         passed: [false; STREAM],
         sent: 0,
@@ -76,6 +85,13 @@ impl Socket {
         is_owed_reset: false,
         is_owed_replay: false,
     };
+
+    fn gone(&self) -> Self {
+        Self {
+            first: self.first,
+            ..Self::NONE
+        }
+    }
 
     /// The next sequence number this socket waits for.
     fn next(&self) -> u32 {
@@ -138,23 +154,29 @@ impl World {
     fn take(&mut self, flow: usize, port: usize, step: &Step) -> Result<(), TestCaseError> {
         let socket = &mut self.sockets[flow][port];
         let table = &mut self.table;
-        let sequence = HOST_FIRST.wrapping_add(1).wrapping_add(socket.sent);
+        let sequence = socket.first.wrapping_add(1).wrapping_add(socket.sent);
         let ack = socket.next();
         match (step, socket.state) {
-            (Step::Syn, Life::None | Life::Syn) => {
-                let owed = socket.is_owed_replay && socket.state == Life::Syn;
+            (Step::Syn, Life::Syn) => {
+                prop_assert_eq!(table.syn(socket.first), Outbound::Pass);
+            }
+            // From an open socket: its host was restarted and has forgotten it.
+            (Step::Syn, Life::None | Life::Open) => {
+                let first = socket.first.wrapping_add(1000);
                 *socket = Socket {
                     state: Life::Syn,
-                    is_owed_replay: owed,
+                    first,
                     ..Socket::NONE
                 };
-                prop_assert_eq!(table.syn(HOST_FIRST), Outbound::Pass);
+                prop_assert_eq!(table.syn(first), Outbound::Pass);
             }
             (Step::SynAck, Life::Syn) => {
-                let reply = table.inbound(FAR_FIRST, HOST_FIRST.wrapping_add(1), SYN | ACK, 0);
+                let first = socket.first;
+                let reply = table.inbound(FAR_FIRST, first.wrapping_add(1), SYN | ACK, 0);
                 prop_assert!(is_pass(reply), "{reply:?}");
                 *socket = Socket {
                     state: Life::Open,
+                    first,
                     ..Socket::NONE
                 };
             }
@@ -176,7 +198,7 @@ impl World {
             }
             (Step::HostAborts, Life::Open | Life::Syn) => {
                 table.outbound(sequence, ack, RST | ACK, 0);
-                *socket = Socket::NONE;
+                *socket = socket.gone();
             }
             (
                 Step::FarSends {
@@ -186,8 +208,12 @@ impl World {
                 },
                 Life::Open,
             ) => {
+                let start = match start {
+                    Start::Next => in_order(&socket.passed),
+                    Start::Anywhere(start) => *start,
+                };
                 let end = (start + bytes).min(socket.far_end.unwrap_or(STREAM));
-                let start = *start.min(&end);
+                let start = start.min(end);
                 let mut passed = socket.passed;
                 passed[start..end].fill(true);
                 if gaps(&passed) <= GAPS {
@@ -206,17 +232,18 @@ impl World {
             }
             (Step::FarEnds, Life::Open) if !socket.is_owed_reset => {
                 let last = socket.passed.iter().rposition(|passed| *passed);
-                let end = *socket
+                let end = socket
                     .far_end
-                    .get_or_insert(last.map_or(0, |last| last + 1));
+                    .unwrap_or_else(|| last.map_or(0, |last| last + 1));
+                socket.far_end = Some(end);
                 let at = FAR_FIRST.wrapping_add(1 + end as u32);
                 table.inbound(at, sequence, FIN | ACK, 0);
             }
-            (Step::FarAborts, Life::Open) if !socket.is_owed_reset => {
-                if socket.next() == socket.passed_next() {
-                    table.inbound(ack, sequence, RST, 0);
-                    *socket = Socket::NONE;
-                }
+            (Step::FarAborts, Life::Open)
+                if !socket.is_owed_reset && socket.next() == socket.passed_next() =>
+            {
+                table.inbound(ack, sequence, RST, 0);
+                *socket = socket.gone();
             }
             (Step::Move { to }, _) => {
                 self.table.move_flow(*to);
@@ -286,7 +313,7 @@ impl World {
                 }
             );
         }
-        *socket = Socket::NONE;
+        *socket = socket.gone();
         Ok(())
     }
 
@@ -325,7 +352,7 @@ impl World {
     fn forget_done(&mut self) {
         for socket in self.sockets.iter_mut().flatten() {
             if socket.is_done() {
-                *socket = Socket::NONE;
+                *socket = socket.gone();
             }
         }
     }
@@ -364,6 +391,10 @@ fn gaps(bytes: &[bool]) -> usize {
 
 fn step() -> impl Strategy<Value = Step> {
     let bytes = 1usize..20;
+    let start = prop_oneof![
+        3 => Just(Start::Next),
+        1 => (0..STREAM).prop_map(Start::Anywhere),
+    ];
     prop_oneof![
         4 => Just(Step::Syn),
         4 => Just(Step::SynAck),
@@ -372,7 +403,7 @@ fn step() -> impl Strategy<Value = Step> {
         2 => Just(Step::HostAcknowledges),
         1 => Just(Step::HostEnds),
         1 => Just(Step::HostAborts),
-        6 => (0usize..STREAM, bytes, prop::bool::weighted(0.9))
+        8 => (start, bytes, prop::bool::weighted(0.9))
             .prop_map(|(start, bytes, has_room)| Step::FarSends { start, bytes, has_room }),
         1 => Just(Step::FarEnds),
         1 => Just(Step::FarAborts),
