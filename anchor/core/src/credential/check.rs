@@ -90,6 +90,29 @@ pub enum Refused {
     Inconsistent(&'static str),
 }
 
+impl Member {
+    /// Returns whether the membership holds at `now`, for one that was checked earlier.
+    ///
+    /// # Errors
+    /// When it has ended or not begun, the clocks' skew allowed for.
+    pub fn check_at(&self, now: UnixTime) -> Result<(), Refused> {
+        let anchor = short(&self.key);
+        if now > self.valid_until + SKEW {
+            return Err(Refused::Expired {
+                anchor,
+                at: self.valid_until,
+            });
+        }
+        if self.valid_from > now + SKEW {
+            return Err(Refused::NotYet {
+                anchor,
+                at: self.valid_from,
+            });
+        }
+        Ok(())
+    }
+}
+
 impl Refused {
     /// Returns the kind of reason, as the other side is told.
     pub fn code(&self) -> RefusalCode {
@@ -114,7 +137,7 @@ impl Refused {
 pub fn verify(credential: &Credential, realm: &RealmKey, now: UnixTime) -> Result<Member, Refused> {
     let (last, earlier) = split_last(credential, realm)?;
     let member = check_link(last, &earlier, realm)?;
-    check_now(&member, now)?;
+    member.check_at(now)?;
     Ok(member)
 }
 
@@ -296,23 +319,6 @@ fn check_admission(
         return Err(powerless("the ticket had not been made"));
     }
     Ok(at)
-}
-
-fn check_now(member: &Member, now: UnixTime) -> Result<(), Refused> {
-    let anchor = short(&member.key);
-    if now > member.valid_until + SKEW {
-        return Err(Refused::Expired {
-            anchor,
-            at: member.valid_until,
-        });
-    }
-    if member.valid_from > now + SKEW {
-        return Err(Refused::NotYet {
-            anchor,
-            at: member.valid_from,
-        });
-    }
-    Ok(())
 }
 
 fn check_realm(found: RealmId, realm: &RealmKey) -> Result<(), Refused> {
