@@ -64,3 +64,5 @@ down:
 uninstall:
 	$(SUDO) /usr/local/bin/conflux uninstall --yes
 	$(SUDO) rm -f /usr/local/bin/conflux
+
+.NOTPARALLEL:
