@@ -148,19 +148,21 @@ impl Anchor {
             self.refuse(conn, RefusalCode::Busy, "no member yet either: ask another anchor");
             return;
         };
+        let unix = clock::unix();
+        let joiner = credential::verify_join(&hello.credential, &self.standing.realm_key, unix);
+        if joiner.is_ok_and(|joiner| joiner.key != key) {
+            self.refuse(conn, RefusalCode::Credential, "the ticket was used for another anchor");
+            return;
+        }
         let admitted = credential::admit(
             &hello.credential,
             &self.identity,
             own,
             &self.standing.realm_key,
-            clock::unix(),
+            unix,
         );
         let credential = match admitted {
-            Ok(credential) if credential.anchor() == key => credential,
-            Ok(_) => {
-                self.refuse(conn, RefusalCode::Credential, "the ticket was used for another anchor");
-                return;
-            }
+            Ok(credential) => credential,
             Err(error) => {
                 warn!(%anchor, reason = %error, "refused a joiner");
                 let code = match &error {

@@ -15,7 +15,7 @@ use conflux_core::routes;
 use tokio::sync::mpsc;
 use tracing::{info, warn};
 
-use super::host::{Facts, Host, Wanted};
+use super::host::{Facts, Host};
 use super::peers::Peers;
 use super::routing::{own_facts, wanted};
 use super::standing::{Standing, random_bytes};
@@ -69,7 +69,7 @@ pub(crate) async fn start(
     let paths = SharedPaths::new(Paths::new(seed));
     let signer = identity.clone();
     let quic = quic::start(QuicOptions {
-        identity: TlsIdentity::new(identity.key(), move |message| signer.sign_tls(message)),
+        identity: TlsIdentity::new(identity.key(), move |message| signer.signing().sign_bytes(message)),
         sockets: sockets.control,
         paths: paths.clone(),
     })

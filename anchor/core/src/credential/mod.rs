@@ -1,5 +1,5 @@
-//! Who is a member, with which rights: checks chains ([`check`], offline, with no coordinator)
-//! and makes new links ([`issue`]). The formats are `conflux_proto::credential`'s.
+//! Who is a member, with which rights: checks chains ([`verify`], offline, with no coordinator)
+//! and makes new links ([`make_ticket`], [`join`], [`admit`], [`renew`]). The formats are `conflux_proto::credential`'s.
 //!
 //! The realm key may grant anything. Whoever it, or an issuer, grants membership directly is a
 //! member until the grant ends. Whoever joins by a ticket is one from the moment a member

@@ -5,7 +5,7 @@
 //! How facts spread: what is new or changed is flooded, to all connected peers; a refresh that
 //! changes nothing goes to a few ([`REFRESH_FANOUT`]); what that misses is reconciled by digests,
 //! which the owner sends to a peer on connecting and to one at random every [`DIGEST_INTERVAL`].
-//! A store keeps, for anchors that left or expired, how far they had come ([`gone`]), so that
+//! A store keeps, for anchors that left or expired, how far they had come, so that
 //! replayed adverts do not bring them back.
 //!
 //! Time: an advert's age travels with it, the receiver adds its own waiting. A carrier that lies
