@@ -1,5 +1,6 @@
 //! The commands against a daemon that is played by the test: it holds the installation's lock,
 //! serves the local socket and answers what the test wants it to.
+#![allow(clippy::unwrap_used, reason = "a test may stop")]
 
 mod support;
 

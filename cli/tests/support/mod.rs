@@ -1,5 +1,9 @@
 //! A directory to install into, and the binary run on it.
-#![allow(dead_code, reason = "each test binary uses its own part")]
+#![allow(
+    dead_code,
+    clippy::unwrap_used,
+    reason = "each test uses its part, and may stop"
+)]
 
 use std::fs;
 
