@@ -152,6 +152,43 @@ impl World {
     }
 
     fn take(&mut self, flow: usize, port: usize, step: &Step) -> Result<(), TestCaseError> {
+        match step {
+            Step::Move { to } => self.move_flow(flow, *to),
+            Step::Wait { millis } => {
+                self.table.advance(Duration::from_millis(*millis));
+                self.act()?;
+            }
+            Step::SynAck | Step::FarSends { .. } | Step::FarEnds | Step::FarAborts => {
+                self.take_fars(flow, port, step)?;
+            }
+            Step::Syn
+            | Step::HostSends { .. }
+            | Step::HostRepeats { .. }
+            | Step::HostAcknowledges
+            | Step::HostEnds
+            | Step::HostAborts => self.take_hosts(flow, port, step)?,
+        }
+        for socket in self.sockets.iter_mut().flatten() {
+            if socket.is_done() {
+                *socket = socket.gone();
+            }
+        }
+        Ok(())
+    }
+
+    fn move_flow(&mut self, flow: usize, to: Successor) {
+        self.table.move_flow(to);
+        for socket in &mut self.sockets[flow] {
+            match socket.state {
+                Life::Open => socket.is_owed_reset = true,
+                Life::Syn => socket.is_owed_replay |= to == Successor::Holder,
+                Life::None => {}
+            }
+        }
+    }
+
+    /// What the host does; nothing where its socket cannot.
+    fn take_hosts(&mut self, flow: usize, port: usize, step: &Step) -> Result<(), TestCaseError> {
         let socket = &mut self.sockets[flow][port];
         let table = &mut self.table;
         let sequence = socket.first.wrapping_add(1).wrapping_add(socket.sent);
@@ -169,16 +206,6 @@ impl World {
                     ..Socket::NONE
                 };
                 prop_assert_eq!(table.syn(first), Outbound::Pass);
-            }
-            (Step::SynAck, Life::Syn) => {
-                let first = socket.first;
-                let reply = table.inbound(FAR_FIRST, first.wrapping_add(1), SYN | ACK, 0);
-                prop_assert!(is_pass(reply), "{reply:?}");
-                *socket = Socket {
-                    state: Life::Open,
-                    first,
-                    ..Socket::NONE
-                };
             }
             (Step::HostSends { bytes }, Life::Open) if !socket.has_ended => {
                 socket.sent += *bytes as u32;
@@ -199,6 +226,28 @@ impl World {
             (Step::HostAborts, Life::Open | Life::Syn) => {
                 table.outbound(sequence, ack, RST | ACK, 0);
                 *socket = socket.gone();
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// What the far end does; nothing where it cannot.
+    fn take_fars(&mut self, flow: usize, port: usize, step: &Step) -> Result<(), TestCaseError> {
+        let socket = &mut self.sockets[flow][port];
+        let table = &mut self.table;
+        let sequence = socket.first.wrapping_add(1).wrapping_add(socket.sent);
+        let ack = socket.next();
+        match (step, socket.state) {
+            (Step::SynAck, Life::Syn) => {
+                let first = socket.first;
+                let reply = table.inbound(FAR_FIRST, first.wrapping_add(1), SYN | ACK, 0);
+                prop_assert!(is_pass(reply), "{reply:?}");
+                *socket = Socket {
+                    state: Life::Open,
+                    first,
+                    ..Socket::NONE
+                };
             }
             (
                 Step::FarSends {
@@ -245,23 +294,8 @@ impl World {
                 table.inbound(ack, sequence, RST, 0);
                 *socket = socket.gone();
             }
-            (Step::Move { to }, _) => {
-                self.table.move_flow(*to);
-                for socket in &mut self.sockets[flow] {
-                    match socket.state {
-                        Life::Open if !socket.is_done() => socket.is_owed_reset = true,
-                        Life::Syn => socket.is_owed_replay |= *to == Successor::Holder,
-                        Life::Open | Life::None => {}
-                    }
-                }
-            }
-            (Step::Wait { millis }, _) => {
-                self.table.advance(Duration::from_millis(*millis));
-                self.act()?;
-            }
             _ => {}
         }
-        self.forget_done();
         Ok(())
     }
 
@@ -347,14 +381,6 @@ impl World {
             );
         }
         Ok(())
-    }
-
-    fn forget_done(&mut self) {
-        for socket in self.sockets.iter_mut().flatten() {
-            if socket.is_done() {
-                *socket = socket.gone();
-            }
-        }
     }
 
     fn check(&self) -> Result<(), TestCaseError> {
