@@ -127,11 +127,12 @@ impl Anchor {
         self.membership.set_epoch(now, self.epoch);
     }
 
-    /// An advert came that may allow data with a connected peer, or name another key.
-    fn begin_if_partner(&mut self, now: Mono, peer: PeerIx) {
+    /// An advert came that may allow data with a connected peer.
+    pub(super) fn begin_if_partner(&mut self, now: Mono, peer: PeerIx) {
         let own = self.identity.key();
-        let conn = self.peers.in_use(peer, &own).filter(|conn| conn.outgoing).map(|conn| conn.id);
-        if let Some(conn) = conn {
+        let has_keys = self.peers.get(peer).is_some_and(|peer| peer.has_keys);
+        let conn = self.peers.in_use(peer, &own).map(|conn| conn.id);
+        if let Some(conn) = conn.filter(|_| !has_keys) {
             self.shake_hands(now, peer, conn);
         }
     }
@@ -146,6 +147,7 @@ impl Anchor {
         self.remembered.remove(&peer);
         if let Some(entry) = self.peers.get_mut(peer) {
             entry.was_connected = false;
+            entry.has_keys = false;
         }
     }
 

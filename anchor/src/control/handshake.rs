@@ -18,7 +18,7 @@ use crate::quic::ConnId;
 impl Anchor {
     /// Begins a handshake on a connection, unless one is under way or data may not be exchanged.
     pub(super) fn shake_hands(&mut self, now: Mono, peer: PeerIx, conn: ConnId) {
-        if self.peers.is_shaking_hands(peer, now) {
+        if self.peers.is_shaking_hands(peer, now) || self.standing.member().is_none() {
             return;
         }
         let Some(entry) = self.peers.conn(conn) else { return };
@@ -134,6 +134,7 @@ impl Anchor {
         let Some(peer) = self.peers.known(&key) else { return };
         if let Some(entry) = self.peers.get_mut(peer) {
             entry.rotations_asked = 0;
+            entry.has_keys = true;
         }
         self.data.run(move |plane, now| {
             if !plane.install(now, peer, key, &keys) {

@@ -233,9 +233,12 @@ impl Anchor {
         self.readvertise(now);
         self.rebuild(now);
         // Connections that waited for this can go on.
-        let waiting: Vec<_> = self.peers.accepted().map(|conn| conn.id).collect();
-        for conn in waiting {
+        let waiting: Vec<_> = self.peers.accepted().map(|conn| (conn.id, conn.key)).collect();
+        for (conn, key) in waiting {
             self.greet(now, conn);
+            if let Some(peer) = self.peers.known(&key) {
+                self.begin_if_partner(now, peer);
+            }
         }
     }
 

@@ -86,10 +86,11 @@ pub(crate) struct Anchor {
     quic: QuicHandle,
     quic_events: mpsc::Receiver<QuicEvent>,
     paths: SharedPaths,
-    data: DataHandle,
-    data_events: mpsc::Receiver<Event>,
+    /// Above the data thread, so that it has ended when the interface goes.
     host: Host,
     facts: Facts,
+    data: DataHandle,
+    data_events: mpsc::Receiver<Event>,
     routes: Arc<Routes>,
     /// Local addresses of the sockets, by the number the data thread has for them.
     sockets: Vec<SocketAddr>,

@@ -32,7 +32,7 @@ pub(super) struct Conn {
     pub(super) remote: SocketAddr,
     /// The peer's Hello was accepted: it is a member, or was admitted by us.
     pub(super) accepted: bool,
-    /// The peer is a joiner that waits for a member.
+    /// How often the peer had started when it said hello.
     pub(super) epoch: u64,
 }
 
@@ -61,6 +61,8 @@ pub(super) struct Peer {
     pub(super) handshake: Option<Handshake>,
     /// There was a connection once.
     pub(super) was_connected: bool,
+    /// Data keys were agreed on since it was last gone.
+    pub(super) has_keys: bool,
     /// How often the data thread asked for new keys since the last ones.
     pub(super) rotations_asked: u32,
     dial: Dial,
@@ -92,6 +94,7 @@ impl Peers {
                 conns: SmallVec::new(),
                 handshake: None,
                 was_connected: false,
+                has_keys: false,
                 rotations_asked: 0,
                 dial,
             },
