@@ -36,8 +36,6 @@ pub(crate) struct Configured {
     pub(crate) now: Config,
     /// A ticket waits to be used.
     pub(crate) has_new_ticket: bool,
-    /// The first start will make a realm of its own.
-    pub(crate) makes_realm: bool,
 }
 
 /// Where a ticket comes from.
@@ -72,7 +70,6 @@ pub(crate) fn configure(layout: &Layout, flags: &UpFlags) -> Outcome<Configured>
 
     let state = State::open_if_present(layout)?;
     let realm = state.as_ref().map(State::realm).transpose()?.flatten();
-    let pending = state.as_ref().map(State::ticket).transpose()?.flatten();
     let offered = match (offered, &source) {
         (None, Some(source)) => read(source, realm.is_some())?,
         (offered, Some(_) | None) => offered,
@@ -93,12 +90,10 @@ pub(crate) fn configure(layout: &Layout, flags: &UpFlags) -> Outcome<Configured>
             layout.config.display()
         ));
     }
-    let makes_realm = realm.is_none() && pending.is_none() && ticket.is_none();
     Ok(Configured {
         before,
         now,
         has_new_ticket: ticket.is_some(),
-        makes_realm,
     })
 }
 
@@ -306,3 +301,7 @@ fn advertised(config: &Config) -> Vec<IpNet> {
         .chain(config.subnets.iter().copied())
         .collect()
 }
+
+#[cfg(test)]
+#[path = "configure_tests.rs"]
+mod tests;

@@ -7,7 +7,7 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
-use conflux_anchor::files::{Config, Layout, State};
+use conflux_anchor::files::{Config, Layout, State, StateFile};
 use conflux_anchor::logging::{self, Target};
 use conflux_anchor::service::{self, Detached, Manager, Unit};
 use conflux_anchor::{RunOptions, run as run_daemon};
@@ -60,10 +60,7 @@ pub(crate) fn up(layout: &Layout, flags: &UpFlags) -> Outcome {
         "conflux is up: {address}\n\n{}",
         show::status(&status)
     ))?;
-    if configured.makes_realm {
-        print_joining_command(layout, &configured.now)?;
-    }
-    Ok(())
+    tell_how_to_join(layout, &configured.now)
 }
 
 /// Starts from the saved configuration, or starts again.
@@ -231,7 +228,13 @@ fn wait_joined(layout: &Layout, mut status: Status) -> Outcome<Status> {
     Ok(status)
 }
 
-fn print_joining_command(layout: &Layout, config: &Config) -> Outcome {
+/// Prints, once, how the next machine joins the realm that this one made.
+fn tell_how_to_join(layout: &Layout, config: &Config) -> Outcome {
+    let state = State::open(layout)?;
+    let made_realm = state.read_key(StateFile::RealmSecret)?.is_some();
+    if !made_realm || state.read(StateFile::JoinTold)?.is_some() {
+        return Ok(());
+    }
     let request = InviteRequest {
         version: VERSION,
         taints: Vec::new(),
@@ -263,7 +266,8 @@ fn print_joining_command(layout: &Layout, config: &Config) -> Outcome {
          echo {} | sudo conflux up --join -\n\n{address}The ticket is a secret and good for 24 \
          hours; `conflux invite` makes others.\n",
         invite.ticket
-    ))
+    ))?;
+    Ok(state.write(StateFile::JoinTold, b"")?)
 }
 
 /// Stops the daemon, however it was started; false when none ran.

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 
 use conflux_anchor::api::{LocalSocket, QUEUE_LENGTH, Refusal, Request, serve};
-use conflux_anchor::files::{Config, State};
+use conflux_anchor::files::{Config, State, StateFile};
 use conflux_proto::api::{
     Flows, InterfaceStatus, Invite, Peers, Reach, Reloaded, Routes, Status, Stopping,
 };
@@ -112,6 +112,28 @@ fn up_changes_only_what_is_given_and_the_running_daemon_takes_it_up() {
             .filter(|a| *a == "reload")
             .count(),
         1
+    );
+    end(&machine, daemon);
+}
+
+#[test]
+fn a_realms_first_machine_tells_once_how_the_next_one_joins() {
+    let machine = configured("ipv4 = \"10.0.0.9\"\nboot_service = false\n");
+    let (_script, daemon) = play(&machine);
+    let state = State::open(&machine.layout).unwrap();
+    state.write(StateFile::RealmSecret, &[7; 32]).unwrap();
+
+    let first = machine.conflux(&["up"]);
+    let second = machine.conflux(&["up"]);
+
+    assert_eq!((first.code, second.code), (0, 0), "{}", first.stderr);
+    let command = "\n  echo conflux1ticket | sudo conflux up --join -\n";
+    assert!(first.stdout.contains(command), "{}", first.stdout);
+    assert!(first.stdout.contains("--ipv4 10.0.0.9"), "{}", first.stdout);
+    assert!(
+        !second.stdout.contains("conflux1ticket"),
+        "{}",
+        second.stdout
     );
     end(&machine, daemon);
 }
