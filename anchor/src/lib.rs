@@ -3,12 +3,15 @@
 
 pub mod api;
 pub mod clock;
+pub mod control;
 pub mod data;
 pub mod files;
+pub mod logging;
 pub mod netlink;
 pub mod poll;
 pub mod quic;
 mod run;
+pub mod service;
 pub mod tun;
 pub mod udp;
 

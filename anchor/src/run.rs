@@ -1,8 +1,20 @@
-//! The daemon's entry.
+//! The daemon's entry: the installation's lock, the local socket, signals, and one anchor after
+//! another until one was told to stop.
 
-use anyhow::anyhow;
+use std::time::Duration;
 
-use crate::files::Layout;
+use anyhow::Context;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::mpsc;
+use tracing::{error, info, warn};
+
+use crate::api::{self, LocalSocket};
+use crate::control::{self, Ended};
+use crate::files::{Config, Layout, State};
+use crate::service;
+
+/// Pause before an anchor whose interface was taken away starts anew.
+const PAUSE_BEFORE_RESTART: Duration = Duration::from_millis(500);
 
 /// What a start needs to know besides the configuration in its layout.
 #[derive(Clone, Debug)]
@@ -14,14 +26,101 @@ pub struct RunOptions {
     pub ticket: Option<String>,
 }
 
-/// Runs the anchor until it is told to stop.
+/// Runs the anchor until it is told to stop, by a signal or the local socket.
 ///
 /// # Errors
-///
 /// When it cannot start, or cannot go on.
 pub fn run(options: RunOptions) -> anyhow::Result<()> {
-    Err(anyhow!(
-        "this build has no daemon; {} was left as it is",
-        options.layout.state.display()
-    ))
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(1)
+        .enable_all()
+        .thread_name("conflux-control")
+        .build()
+        .context("cannot start the control threads")?;
+    let result = runtime.block_on(run_anchors(options));
+    runtime.shutdown_timeout(Duration::from_secs(1));
+    result
+}
+
+async fn run_anchors(options: RunOptions) -> anyhow::Result<()> {
+    let RunOptions { layout, ticket } = options;
+    let state = State::open(&layout)?;
+    let _lock = state.lock()?;
+    let (mut terminate, _signals) = terminations()?;
+    let mut first = true;
+    let (ask, mut requests) = mpsc::channel(api::QUEUE_LENGTH);
+    let mut socket = None;
+    loop {
+        let config = Config::load(&layout)?;
+        for key in &config.unknown_keys {
+            warn!(key, "this version does not know a setting; it is kept and ignored");
+        }
+        let ticket = match (&ticket, first) {
+            (Some(text), true) => Some(text.clone()),
+            (Some(_) | None, _) => state.ticket()?,
+        };
+        let anchor = control::start(&layout, state.clone(), config, ticket.as_deref()).await?;
+        if socket.is_none() {
+            socket = Some(open_socket(&layout, &ask)?);
+        }
+        if first {
+            service::notify_ready();
+            first = false;
+        }
+        match anchor.run(&mut requests, &mut terminate).await? {
+            Ended::Stopped => {
+                service::notify_stopping();
+                info!("stopped");
+                return Ok(());
+            }
+            Ended::Restart => info!("starting anew with the changed configuration"),
+            Ended::InterfaceGone => tokio::time::sleep(PAUSE_BEFORE_RESTART).await,
+        }
+    }
+}
+
+/// Binds the local socket and answers on it; both end with what is returned.
+fn open_socket(
+    layout: &Layout,
+    ask: &mpsc::Sender<api::Request>,
+) -> anyhow::Result<(LocalSocket, AbortOnDrop)> {
+    let socket = LocalSocket::bind(layout).context("cannot open the local socket")?;
+    let listener = socket.listener()?;
+    let ask = ask.clone();
+    let task = tokio::spawn(async move {
+        if let Err(error) = api::serve(listener, ask).await {
+            error!(%error, "the local socket is not answered any more");
+        }
+    });
+    Ok((socket, AbortOnDrop(task)))
+}
+
+struct AbortOnDrop(tokio::task::JoinHandle<()>);
+
+impl Drop for AbortOnDrop {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+/// Returns a channel that yields once for each SIGTERM or SIGINT.
+fn terminations() -> anyhow::Result<(mpsc::Receiver<()>, AbortOnDrop)> {
+    let mut term = signal(SignalKind::terminate()).context("cannot listen for SIGTERM")?;
+    let mut int = signal(SignalKind::interrupt()).context("cannot listen for SIGINT")?;
+    let mut hangup = signal(SignalKind::hangup()).context("cannot listen for SIGHUP")?;
+    let (told, tell) = mpsc::channel(1);
+    let task = tokio::spawn(async move {
+        loop {
+            tokio::select! {
+                _ = term.recv() => {}
+                _ = int.recv() => {}
+                // A terminal that went away is no reason to stop.
+                _ = hangup.recv() => continue,
+            }
+            if told.send(()).await.is_err() {
+                return;
+            }
+        }
+    });
+    Ok((tell, AbortOnDrop(task)))
 }

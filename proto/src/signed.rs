@@ -201,6 +201,12 @@ impl SigningSecret {
         Self(SigningKey::from_bytes(seed))
     }
 
+    /// Returns the signature of bytes that carry a context of their own, as those of a TLS
+    /// handshake do. Statements are signed by [`Signed::sign`].
+    pub fn sign_bytes(&self, message: &[u8]) -> [u8; 64] {
+        self.0.sign(message).to_bytes()
+    }
+
     /// Returns the public key.
     pub fn public(&self) -> [u8; 32] {
         self.0.verifying_key().to_bytes()

@@ -6,7 +6,6 @@
 //! so that every holder gets some flows and its cost stays known:
 //! `p = `[`BY_COST`]` · w/Σw + (1 - `[`BY_COST`]`)/n`.
 
-use std::fmt;
 use std::time::Duration;
 
 use smallvec::SmallVec;
@@ -21,62 +20,6 @@ pub const BY_COST: f64 = 0.9;
 /// Added to each cost before it is inverted: below it, differences are noise of the scheduler,
 /// and a cost of zero must not take everything.
 pub const COST_FLOOR: Duration = Duration::from_millis(1);
-
-/// Why a flow has the holder it has; a closed list, the labels of `anchor.flow.chosen.reason`.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub enum Reason {
-    /// The flow's first packet drew it.
-    New,
-    /// The flow had been silent for too long and drew again.
-    Idle,
-    /// The previous holder said goodbye.
-    Left,
-    /// The previous holder did not answer.
-    Failed,
-    /// The previous holder may no longer exchange data with this anchor.
-    Taint,
-    /// There was no other candidate.
-    Single,
-}
-
-impl Reason {
-    /// All reasons, for metrics and documentation.
-    pub const ALL: [Self; 6] = [
-        Self::New,
-        Self::Idle,
-        Self::Left,
-        Self::Failed,
-        Self::Taint,
-        Self::Single,
-    ];
-
-    /// Returns the reason to note when a draw for this reason had `candidates` to choose from:
-    /// [`Reason::Single`] instead of `New` or `Idle` when there was one; a move keeps its cause.
-    pub fn among(self, candidates: usize) -> Self {
-        match self {
-            Self::New | Self::Idle if candidates == 1 => Self::Single,
-            Self::New | Self::Idle | Self::Left | Self::Failed | Self::Taint | Self::Single => self,
-        }
-    }
-
-    /// Returns the word shown in tables, logs and flow records.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::New => "new",
-            Self::Idle => "idle",
-            Self::Left => "left",
-            Self::Failed => "failed",
-            Self::Taint => "taint",
-            Self::Single => "single",
-        }
-    }
-}
-
-impl fmt::Display for Reason {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(self.as_str())
-    }
-}
 
 /// Returns the probability of each candidate, in their order; they add up to one.
 pub fn shares(costs: &[Cost]) -> SmallVec<[f64; 8]> {

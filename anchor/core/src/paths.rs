@@ -246,11 +246,14 @@ impl Paths {
         let Some(unknown) = self.unknown.get_mut(&index) else {
             return;
         };
-        unknown.peer = Some(peer);
+        let lent_to = unknown.peer.replace(peer);
         let way = unknown.heard.unwrap_or(Way {
             remote: unknown.remote,
             local: None,
         });
+        if let Some(other) = lent_to {
+            self.take_alias(other, index);
+        }
         self.confirm(peer, way);
         if let Some(entry) = self.peers.get_mut(&peer) {
             entry.alias = Some(index);
@@ -266,20 +269,8 @@ impl Paths {
             return;
         };
         self.disown(gone.remote, Owner::Unknown(index));
-        let Some(peer) = gone.peer else {
-            return;
-        };
-        // Two connections may have been dialled to one peer: its other name serves the other one.
-        let other = self
-            .unknown
-            .iter()
-            .filter(|(_, unknown)| unknown.peer == Some(peer))
-            .map(|(index, _)| *index)
-            .max_by_key(|index| index.0);
-        if let Some(entry) = self.peers.get_mut(&peer)
-            && entry.alias == Some(index)
-        {
-            entry.alias = other;
+        if let Some(peer) = gone.peer {
+            self.take_alias(peer, index);
         }
     }
 
@@ -489,6 +480,22 @@ impl Paths {
         }
         if let Some(entry) = self.peers.get_mut(&peer) {
             entry.alias = entry.alias.or(Some(index));
+        }
+    }
+
+    /// Takes a name from a peer. Two connections may have been dialled to it: the name of the
+    /// other one takes the place.
+    fn take_alias(&mut self, peer: PeerIx, index: UnknownIx) {
+        let other = self
+            .unknown
+            .iter()
+            .filter(|(_, unknown)| unknown.peer == Some(peer))
+            .map(|(index, _)| *index)
+            .max_by_key(|index| index.0);
+        if let Some(entry) = self.peers.get_mut(&peer)
+            && entry.alias == Some(index)
+        {
+            entry.alias = other;
         }
     }
 }

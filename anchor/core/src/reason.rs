@@ -25,6 +25,16 @@ impl Reason {
     pub const ALL: [Self; 6] =
         [Self::New, Self::Idle, Self::Left, Self::Failed, Self::Taint, Self::Single];
 
+    /// Returns the reason to note when a draw for this reason had `candidates` to choose from:
+    /// [`Reason::Single`] instead of `New` or `Idle` when there was one; a move keeps its cause.
+    #[must_use]
+    pub const fn among(self, candidates: usize) -> Self {
+        match self {
+            Self::New | Self::Idle if candidates == 1 => Self::Single,
+            Self::New | Self::Idle | Self::Left | Self::Failed | Self::Taint | Self::Single => self,
+        }
+    }
+
     /// Returns the word that flows, logs, metrics and records show.
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -40,6 +50,6 @@ impl Reason {
 
 impl fmt::Display for Reason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.as_str())
+        f.pad(self.as_str())
     }
 }

@@ -46,6 +46,11 @@ pub(super) fn conflux_group() -> Option<Gid> {
         .map(|group| group.gid)
 }
 
+/// Returns whether the system has the group whose members may read.
+pub fn has_group() -> bool {
+    conflux_group().is_some()
+}
+
 fn is_member(uid: Uid, group: Gid) -> bool {
     let Ok(Some(user)) = User::from_uid(uid) else {
         return false;

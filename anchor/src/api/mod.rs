@@ -15,9 +15,9 @@ mod socket;
 use conflux_proto::api::{Flows, Invite, InviteRequest, Peers, Reloaded, Routes, Status, Stopping};
 use tokio::sync::oneshot;
 
-pub use access::Access;
+pub use access::{Access, has_group};
 pub use server::serve;
-pub use socket::{LocalSocket, connect_path};
+pub use socket::{LocalSocket, SocketPath};
 
 /// Requests that wait for the control loop; more are answered "busy" at once.
 pub const QUEUE_LENGTH: usize = 64;

@@ -71,21 +71,44 @@ impl Drop for LocalSocket {
     }
 }
 
-/// Calls `with` with a path that names the socket and fits an address: the path itself, or one
-/// through an open descriptor of its directory.
-///
-/// # Errors
-///
-/// What opening the directory, or `with`, says.
-pub fn connect_path<T>(socket: &Path, with: impl FnOnce(&Path) -> io::Result<T>) -> io::Result<T> {
-    if socket.as_os_str().len() <= MAX_ADDRESS_BYTES {
-        return with(socket);
+/// A path that names a socket and fits an address: the path itself, or one through an open
+/// descriptor of its directory, for as long as this lives.
+#[derive(Debug)]
+pub struct SocketPath {
+    path: PathBuf,
+    _directory: Option<File>,
+}
+
+impl SocketPath {
+    /// Finds a path for `socket`.
+    ///
+    /// # Errors
+    ///
+    /// What opening the directory says.
+    pub fn of(socket: &Path) -> io::Result<Self> {
+        let plain = || Self {
+            path: socket.to_owned(),
+            _directory: None,
+        };
+        if socket.as_os_str().len() <= MAX_ADDRESS_BYTES {
+            return Ok(plain());
+        }
+        let (Some(parent), Some(name)) = (socket.parent(), socket.file_name()) else {
+            return Ok(plain());
+        };
+        let directory = File::open(parent)?;
+        let path = PathBuf::from(format!("/proc/self/fd/{}", directory.as_raw_fd())).join(name);
+        Ok(Self {
+            path,
+            _directory: Some(directory),
+        })
     }
-    let (Some(parent), Some(name)) = (socket.parent(), socket.file_name()) else {
-        return with(socket);
-    };
-    let directory = File::open(parent)?;
-    with(&PathBuf::from(format!("/proc/self/fd/{}", directory.as_raw_fd())).join(name))
+}
+
+impl AsRef<Path> for SocketPath {
+    fn as_ref(&self) -> &Path {
+        &self.path
+    }
 }
 
 /// Binds under a name nobody knows, sets owner and mode, and only then moves it into place.
@@ -94,7 +117,7 @@ fn bind_restricted(path: &Path) -> io::Result<UnixListener> {
     name.push(".new");
     let beside = path.with_file_name(name);
     crate::files::atomic::remove(&beside)?;
-    let listener = connect_path(&beside, |short| UnixListener::bind(short))?;
+    let listener = UnixListener::bind(SocketPath::of(&beside)?)?;
     if let Some(group) = conflux_group()
         && let Err(error) = chown(&beside, None, Some(group.as_raw()))
     {
@@ -143,6 +166,6 @@ mod tests {
 
         let _socket = LocalSocket::bind(&layout).unwrap();
 
-        connect_path(&layout.socket, UnixStream::connect).unwrap();
+        UnixStream::connect(SocketPath::of(&layout.socket).unwrap()).unwrap();
     }
 }

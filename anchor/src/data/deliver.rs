@@ -1,10 +1,11 @@
 //! Packets of peers on their way to the interface: opened frames of a receive batch are joined
 //! with their neighbours, given the form the host expects, and written once.
 
-use conflux_core::packet::{Checksum, HEADROOM, Joinable, Joiner, Packet, Refused};
-use conflux_core::plane::{CHECKSUM_PARTIAL, DropReason, Head, Plane, ToHost};
-use conflux_core::time::Now;
 use conflux_core::ids::PeerIx;
+use conflux_core::packet::{Checksum, HEADROOM, Joinable, Joiner, Packet, Refused};
+use conflux_core::plane::{DropReason, Head, Plane, ToHost};
+use conflux_core::time::Now;
+use conflux_proto::frame::Flags;
 use tracing::trace;
 
 use crate::tun::{Tun, WriteError};
@@ -29,13 +30,16 @@ impl Deliver {
         &mut self,
         plane: &mut Plane,
         peer: PeerIx,
-        flags: u8,
+        flags: Flags,
         position: usize,
         packet: &[u8],
     ) -> bool {
-        let checksum =
-            if flags & CHECKSUM_PARTIAL != 0 { Checksum::Partial } else { Checksum::Complete };
-        match self.joiner.push(peer.0, flags, checksum, position, packet) {
+        let checksum = if flags.contains(Flags::PARTIAL_CHECKSUM) {
+            Checksum::Partial
+        } else {
+            Checksum::Complete
+        };
+        match self.joiner.push(peer.0, flags.bits(), checksum, position, packet) {
             Ok(()) => true,
             Err(Refused::Full) => false,
             Err(refused) => {

@@ -13,11 +13,11 @@ use conflux_core::packet::{
 };
 use conflux_core::paths::Way;
 use conflux_core::plane::{
-    CHECKSUM_PARTIAL, DropReason, Event, Head, Output, Path, Plane, Received, ToPeer,
+    DropReason, Event, Head, Output, Path, Plane, Received, ToPeer,
 };
 use conflux_core::session::{MAX_FRAME_OVERHEAD, Sealer, SentAt};
 use conflux_core::time::Now;
-use conflux_proto::frame::FrameType;
+use conflux_proto::frame::{Flags, FrameType, HEADER_BYTES};
 use smallvec::SmallVec;
 use tokio::sync::mpsc;
 use tracing::{error, trace, warn};
@@ -173,7 +173,7 @@ impl Thread {
                 checksum::complete_at(&mut bytes[start..], at, offset);
                 Offload::PLAIN
             }
-            Err(BadOffload::Segmentation { .. }) => {
+            Err(_) => {
                 self.plane.note_drop(DropReason::Malformed);
                 return;
             }
@@ -220,8 +220,7 @@ impl Thread {
                     Received::Data { peer, flags, packet } => (
                         peer,
                         flags,
-                        start + conflux_proto::frame::HEADER_BYTES
-                            ..start + conflux_proto::frame::HEADER_BYTES + packet.len(),
+                        start + HEADER_BYTES..start + HEADER_BYTES + packet.len(),
                     ),
                     Received::Handled => continue,
                     Received::Dropped(reason) => {
@@ -273,7 +272,13 @@ impl Thread {
                     },
                     &mut packet,
                 ),
-                Output::FromHost { packet, offload } => self.again(now, packet, offload),
+                Output::FromHost { packet, offload } => self.again(now, &packet, offload),
+                Output::FromPeer { peer, flags, packet } => {
+                    self.deliver.push(&mut self.plane, peer, flags, 0, &packet);
+                    if !self.deliver.drain(&mut self.plane, &mut self.tun, now, &packet) {
+                        return Go::End;
+                    }
+                }
                 Output::Datagram { path, frame } => {
                     let (room, lost) =
                         self.transmit.room(&mut self.sockets, path, frame.len());
@@ -293,9 +298,9 @@ impl Thread {
     }
 
     /// Passes a packet on that had waited for a holder.
-    fn again(&mut self, now: Now, packet: Vec<u8>, mut offload: Offload) {
+    fn again(&mut self, now: Now, packet: &[u8], mut offload: Offload) {
         let mut bytes = vec![0; tun::HEADROOM];
-        bytes.extend_from_slice(&packet);
+        bytes.extend_from_slice(packet);
         let mut head =
             Head { bytes: &mut bytes, start: tun::HEADROOM, total: packet.len() };
         if let ToPeer::Send { peer, flags } = self.plane.from_host(now, &mut head, &mut offload) {
@@ -321,7 +326,7 @@ impl Thread {
 #[derive(Clone, Copy)]
 struct Outgoing {
     peer: PeerIx,
-    flags: u8,
+    flags: Flags,
     offload: Offload,
     limit_bytes: usize,
 }
@@ -335,11 +340,10 @@ fn send(
     out: Outgoing,
     packet: &mut [u8],
 ) {
-    let partial = match out.offload.checksum {
-        Checksum::Partial => CHECKSUM_PARTIAL,
-        Checksum::Complete => 0,
+    let flags = match out.offload.checksum {
+        Checksum::Partial => out.flags.with(Flags::PARTIAL_CHECKSUM),
+        Checksum::Complete => out.flags,
     };
-    let flags = out.flags | partial;
     let result = match Cut::new(packet, out.offload, out.limit_bytes) {
         Ok(mut cut) => {
             let mut batch = Batch::default();
@@ -371,7 +375,7 @@ fn too_big(
     packet: &mut [u8],
 ) -> Result<(), DropReason> {
     let Ok(mut pieces) = fragment_ipv4(packet, out.offload.checksum, out.limit_bytes) else {
-        plane.refuse_too_big(packet, out.flags, out.limit_bytes);
+        plane.refuse_too_big(out.peer, out.flags, packet, out.limit_bytes);
         return Err(DropReason::TooBig);
     };
     let mut batch = Batch::default();
@@ -400,7 +404,7 @@ impl Batch {
         path: Path,
         transmit: &mut Transmit,
         sockets: &mut [DataSocket],
-        flags: u8,
+        flags: Flags,
         piece: &[u8],
     ) -> Result<(), DropReason> {
         let (room, lost) = transmit.room(sockets, path, piece.len() + MAX_FRAME_OVERHEAD);
@@ -413,7 +417,7 @@ impl Batch {
         Ok(())
     }
 
-    fn note(self, plane: &mut Plane, now: Now, peer: PeerIx, flags: u8) {
+    fn note(self, plane: &mut Plane, now: Now, peer: PeerIx, flags: Flags) {
         note_lost(plane, self.lost);
         if let Some(highest) = self.highest {
             plane.note_sent(now.mono, peer, flags, self.frames, highest);

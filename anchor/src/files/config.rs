@@ -6,18 +6,17 @@ use std::fmt;
 use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::{Path, PathBuf};
-use std::str::FromStr;
 
-use conflux_core::routes::{DEFAULT_CLIENT_RANGE, Ipv4Choice};
-use conflux_proto::taint::TaintSet;
+use conflux_core::routes::DEFAULT_CLIENT_RANGE;
 use ipnet::{IpNet, Ipv4Net};
 use toml_edit::{Array, DocumentMut, Item, Value};
 
 use super::atomic;
 use super::layout::Layout;
 use super::settings::{
-    BadValue, DEFAULT_PORT, HostPort, InterfaceName, LogFormat, LogLevel, ipv4_text,
-    parse_client_range, parse_ipv4, parse_listen, parse_subnet, parse_taint,
+    BadValue, DEFAULT_PORT, Endpoint, InterfaceName, Ipv4Choice, LogFormat, LogLevel, TaintSet,
+    ipv4_text, parse_client_range, parse_endpoint, parse_ipv4, parse_listen, parse_subnet,
+    parse_taint,
 };
 
 /// The format's version; a file with a greater one is left alone.
@@ -38,7 +37,7 @@ pub struct Config {
     /// Where to listen; none: see [`Config::listen_addresses`].
     pub listen: Vec<SocketAddr>,
     /// Endpoints to try besides the known ones.
-    pub peers: Vec<HostPort>,
+    pub peers: Vec<Endpoint>,
     /// The network interface.
     pub interface: InterfaceName,
     /// Networks behind this machine.
@@ -251,7 +250,7 @@ impl Config {
                     .map_err(|refused| BadValue(refused.to_string()))?;
             }
             "listen" => self.listen = list(item, parse_listen)?,
-            "peers" => self.peers = list(item, HostPort::from_str)?,
+            "peers" => self.peers = list(item, parse_endpoint)?,
             "interface" => self.interface = string(item)?.parse()?,
             "subnets" => self.subnets = list(item, parse_subnet)?,
             "client_range" => self.client_range = parse_client_range(string(item)?)?,

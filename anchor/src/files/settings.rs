@@ -5,9 +5,14 @@ use std::fmt;
 use std::net::{Ipv6Addr, SocketAddr};
 use std::str::FromStr;
 
-use conflux_core::routes::{Ipv4Choice, check_client_range, check_ipv4, fault};
-use conflux_proto::taint::{BadTaint, Taint};
+use conflux_core::routes::{check_client_range, check_ipv4, fault};
+use conflux_proto::taint::BadTaint;
+use conflux_proto::ticket::BadEndpoint;
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
+
+pub use conflux_core::routes::Ipv4Choice;
+pub use conflux_proto::taint::{Taint, TaintSet};
+pub use conflux_proto::ticket::Endpoint;
 
 /// The UDP port when none is chosen.
 pub const DEFAULT_PORT: u16 = 47474;
@@ -25,73 +30,6 @@ const MAX_INTERFACE_BYTES: usize = 15;
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("{0}")]
 pub struct BadValue(pub String);
-
-/// A peer's endpoint as the operator names it; the name is looked up at each attempt.
-#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub struct HostPort {
-    /// A DNS name or an address; IPv6 without brackets.
-    pub host: String,
-    /// The UDP port.
-    pub port: u16,
-}
-
-impl FromStr for HostPort {
-    type Err = BadValue;
-
-    fn from_str(text: &str) -> Result<Self, BadValue> {
-        let bad = |why: &str| {
-            BadValue(format!(
-                "\"{text}\" is not HOST:PORT, like node1.example:47474: {why}"
-            ))
-        };
-        let (host, port) = text
-            .rsplit_once(':')
-            .ok_or_else(|| bad("there is no port"))?;
-        let port: u16 = port
-            .parse()
-            .map_err(|_| bad("the port is not within 1 to 65535"))?;
-        if port == 0 {
-            return Err(bad("the port is not within 1 to 65535"));
-        }
-        if let Some(inner) = host
-            .strip_prefix('[')
-            .and_then(|rest| rest.strip_suffix(']'))
-        {
-            let address: Ipv6Addr = inner
-                .parse()
-                .map_err(|_| bad("brackets are for IPv6 addresses"))?;
-            return Ok(Self {
-                host: address.to_string(),
-                port,
-            });
-        }
-        if host.is_empty() || host.len() > 253 {
-            return Err(bad("a host name has 1 to 253 letters"));
-        }
-        if !host
-            .bytes()
-            .all(|b| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'.' | b'_'))
-        {
-            return Err(bad(
-                "a host name has letters, digits, dots and hyphens; IPv6 needs [ ]",
-            ));
-        }
-        Ok(Self {
-            host: host.to_owned(),
-            port,
-        })
-    }
-}
-
-impl fmt::Display for HostPort {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.host.contains(':') {
-            write!(f, "[{}]:{}", self.host, self.port)
-        } else {
-            write!(f, "{}:{}", self.host, self.port)
-        }
-    }
-}
 
 /// A name the kernel accepts for an interface.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -223,6 +161,16 @@ impl FromStr for LogFormat {
     }
 }
 
+/// Checks one `peers` value.
+///
+/// # Errors
+///
+/// When it is not `HOST:PORT`.
+pub fn parse_endpoint(text: &str) -> Result<Endpoint, BadValue> {
+    text.parse()
+        .map_err(|refused: BadEndpoint| BadValue(refused.to_string()))
+}
+
 /// Checks one `listen` value.
 ///
 /// # Errors
@@ -310,31 +258,6 @@ pub fn parse_taint(text: &str) -> Result<Taint, BadValue> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn endpoints_are_names_or_addresses_with_a_port() {
-        for (text, host, port) in [
-            ("node1.example:47474", "node1.example", 47474),
-            ("10.0.0.7:1", "10.0.0.7", 1),
-            ("[2001:db8::1]:65535", "2001:db8::1", 65535),
-        ] {
-            let endpoint: HostPort = text.parse().unwrap();
-
-            assert_eq!((endpoint.host.as_str(), endpoint.port), (host, port));
-            assert_eq!(endpoint.to_string(), text);
-        }
-        for text in [
-            "node1",
-            "node1:0",
-            "node1:70000",
-            ":1",
-            "2001:db8::1:1",
-            "a b:1",
-            "[x]:1",
-        ] {
-            assert!(text.parse::<HostPort>().is_err(), "{text}");
-        }
-    }
 
     #[test]
     fn interface_names_are_what_the_kernel_takes() {

@@ -47,6 +47,8 @@ pub enum StateFile {
     Adverts,
     /// A ticket that has not been used yet.
     Ticket,
+    /// Left by the command line once it has told how the next machine joins.
+    JoinTold,
 }
 
 /// Why the state cannot be used. Nothing was changed.
@@ -113,18 +115,6 @@ pub struct InstallLock {
 }
 
 impl StateFile {
-    /// Every file, for `uninstall`.
-    pub const ALL: [Self; 8] = [
-        Self::Identity,
-        Self::RealmSecret,
-        Self::Realm,
-        Self::Credential,
-        Self::Epoch,
-        Self::Leases,
-        Self::Adverts,
-        Self::Ticket,
-    ];
-
     /// Returns the file's name inside the directory.
     pub fn name(self) -> &'static str {
         match self {
@@ -136,6 +126,7 @@ impl StateFile {
             Self::Leases => "leases",
             Self::Adverts => "adverts",
             Self::Ticket => "join.ticket",
+            Self::JoinTold => "join.told",
         }
     }
 }

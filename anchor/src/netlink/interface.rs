@@ -9,11 +9,11 @@ use rtnetlink::packet_route::AddressFamily;
 use rtnetlink::packet_route::address::{AddressAttribute, AddressFlags, AddressMessage};
 use rtnetlink::packet_route::link::{AfSpecInet6, AfSpecUnspec, In6AddrGenMode, LinkAttribute};
 use rtnetlink::packet_route::route::{
-    RouteAddress, RouteAttribute, RouteHeader, RouteMessage, RouteMetric, RouteProtocol,
-    RouteScope, RouteType,
+    RouteAttribute, RouteHeader, RouteMessage, RouteMetric, RouteProtocol, RouteScope, RouteType,
 };
 
-use super::{Address, Error, Netlink, destination, failed};
+use super::read::read_route;
+use super::{Address, Error, Netlink, failed};
 
 /// The interface of that index. Dropping it changes nothing: the kernel removes addresses and
 /// routes with the device.
@@ -112,13 +112,17 @@ impl Interface {
         for family in [AddressFamily::Inet, AddressFamily::Inet6] {
             present.extend(self.netlink.routes(family, Some(self.index)).await?);
         }
-        let mut missing: BTreeMap<IpNet, Route> =
-            wanted.iter().map(|route| (route.destination.trunc(), route.normal())).collect();
+        let mut missing: BTreeMap<IpNet, Route> = wanted
+            .iter()
+            .map(|route| (route.destination.trunc(), route.normal()))
+            .collect();
 
         let mut faults = Vec::new();
         let mut surplus = Vec::new();
         for message in present {
-            let Some(route) = Route::read(&message) else { continue };
+            let Some(route) = read_route(&message) else {
+                continue;
+            };
             if missing.get(&route.destination) == Some(&route) {
                 missing.remove(&route.destination);
             } else {
@@ -131,7 +135,13 @@ impl Interface {
             faults.extend(deleted.err().map(|error| RouteFault { destination, error }));
         }
         for (destination, route) in missing {
-            let added = self.netlink.handle.route().add(route.message(self.index)).execute().await;
+            let added = self
+                .netlink
+                .handle
+                .route()
+                .add(route.message(self.index))
+                .execute()
+                .await;
             let added = added.map_err(failed("add a route"));
             faults.extend(added.err().map(|error| RouteFault { destination, error }));
         }
@@ -179,43 +189,8 @@ pub struct Route {
 }
 
 impl Route {
-    fn read(message: &RouteMessage) -> Option<Self> {
-        let any = if message.header.address_family == AddressFamily::Inet6 {
-            ANY_V6
-        } else {
-            ANY_V4
-        };
-        let destination = destination(message)
-            .or_else(|| IpNet::new(any, message.header.destination_prefix_length).ok())?;
-        let mut route = Self {
-            destination,
-            metric: None,
-            mtu_bytes: None,
-            source: None,
-        };
-        for attribute in &message.attributes {
-            match attribute {
-                RouteAttribute::Priority(metric) => route.metric = Some(*metric),
-                RouteAttribute::PrefSource(RouteAddress::Inet(ip)) => {
-                    route.source = Some((*ip).into())
-                }
-                RouteAttribute::PrefSource(RouteAddress::Inet6(ip)) => {
-                    route.source = Some((*ip).into())
-                }
-                RouteAttribute::Metrics(metrics) => {
-                    route.mtu_bytes = metrics.iter().find_map(|metric| match metric {
-                        RouteMetric::Mtu(bytes) => Some(*bytes),
-                        _ => None,
-                    });
-                }
-                _ => {}
-            }
-        }
-        Some(route.normal())
-    }
-
     /// As the kernel tells it back.
-    fn normal(&self) -> Self {
+    pub(super) fn normal(&self) -> Self {
         let metric = match (self.metric.unwrap_or(0), self.destination) {
             (0, IpNet::V4(_)) => None,
             (0, IpNet::V6(_)) => Some(DEFAULT_METRIC_V6),
@@ -289,9 +264,6 @@ fn family(ip: IpAddr) -> AddressFamily {
         AddressFamily::Inet6
     }
 }
-
-const ANY_V4: IpAddr = IpAddr::V4(std::net::Ipv4Addr::UNSPECIFIED);
-const ANY_V6: IpAddr = IpAddr::V6(std::net::Ipv6Addr::UNSPECIFIED);
 
 /// What the kernel makes of an IPv6 route without metric (IP6_RT_PRIO_USER).
 const DEFAULT_METRIC_V6: u32 = 1024;

@@ -10,23 +10,21 @@ use std::collections::BTreeSet;
 use std::io;
 use std::net::IpAddr;
 
-use futures_util::{Stream, StreamExt, TryStreamExt};
+use futures_util::{Stream, TryStreamExt};
 use ipnet::IpNet;
-use rtnetlink::packet_core::Nla;
-use rtnetlink::packet_route::address::{AddressAttribute, AddressFlags, AddressMessage};
-use rtnetlink::packet_route::link::{
-    InfoData, InfoKind, InfoTun, LinkAttribute, LinkFlags, LinkInfo, LinkMessage,
-};
-use rtnetlink::packet_route::route::{RouteAddress, RouteAttribute, RouteMessage, RouteType};
-use rtnetlink::packet_route::{AddressFamily, route};
+use rtnetlink::packet_route::AddressFamily;
+use rtnetlink::packet_route::route::{RouteAttribute, RouteHeader, RouteMessage, RouteType};
 
 mod host;
 mod interface;
+mod read;
 mod watch;
 
 pub use host::{forwards_ipv4, forwards_ipv6, has_ipv6};
 pub use interface::{Interface, Route, RouteFault};
 pub use watch::{Changes, Watcher};
+
+use read::{destination, output_interface, read_address, read_link};
 
 /// A connection to the kernel's routing tables; clones share it.
 #[derive(Clone, Debug)]
@@ -171,7 +169,7 @@ impl Netlink {
         };
         let is_wanted = |message: &RouteMessage| {
             message.header.address_family == family
-                && message.header.table == route::RouteHeader::RT_TABLE_MAIN
+                && message.header.table == RouteHeader::RT_TABLE_MAIN
                 && message.header.kind == RouteType::Unicast
                 && interface.is_none_or(|index| output_interface(message) == Some(index))
         };
@@ -226,9 +224,10 @@ impl Error {
 
 fn failed(doing: &'static str) -> impl Fn(rtnetlink::Error) -> Error {
     move |error| {
-        let source = match error {
-            rtnetlink::Error::NetlinkError(message) => message.to_io(),
-            other => io::Error::other(other.to_string()),
+        let source = if let rtnetlink::Error::NetlinkError(message) = error {
+            message.to_io()
+        } else {
+            io::Error::other(error.to_string())
         };
         Error { doing, source }
     }
@@ -237,97 +236,10 @@ fn failed(doing: &'static str) -> impl Fn(rtnetlink::Error) -> Error {
 async fn collect<T>(
     answers: impl Stream<Item = Result<T, rtnetlink::Error>>,
 ) -> Result<Vec<T>, rtnetlink::Error> {
-    answers.boxed_local().try_collect().await
+    std::pin::pin!(answers).try_collect().await
 }
 
-fn read_link(message: &LinkMessage) -> Option<Link> {
-    let attributes = &message.attributes;
-    let name = attributes.iter().find_map(|attribute| match attribute {
-        LinkAttribute::IfName(name) => Some(name.clone()),
-        _ => None,
-    })?;
-    let is_held = !attributes
-        .iter()
-        .any(|attribute| matches!(attribute, LinkAttribute::Carrier(0)));
-    Some(Link {
-        index: message.header.index,
-        name,
-        is_up: message.header.flags.contains(LinkFlags::Up),
-        is_loopback: message.header.flags.contains(LinkFlags::Loopback),
-        is_abandoned_tun: !is_held && is_persistent_tun(attributes),
-    })
-}
-
-fn is_persistent_tun(attributes: &[LinkAttribute]) -> bool {
-    let infos = attributes.iter().filter_map(|attribute| match attribute {
-        LinkAttribute::LinkInfo(infos) => Some(infos),
-        _ => None,
-    });
-    let infos: Vec<&LinkInfo> = infos.flatten().collect();
-    infos.contains(&&LinkInfo::Kind(InfoKind::Tun))
-        && infos.iter().any(|info| match info {
-            LinkInfo::Data(InfoData::Tun(tun)) => {
-                tun.iter().any(|info| is_flag(info, IFLA_TUN_PERSIST))
-            }
-            _ => false,
-        })
-}
-
-fn is_flag(info: &InfoTun, kind: u16) -> bool {
-    let mut value = [0; 1];
-    if info.kind() != kind || info.value_len() != value.len() {
-        return false;
-    }
-    info.emit_value(&mut value);
-    value[0] == 1
-}
-
-fn read_address(message: &AddressMessage) -> Option<Address> {
-    let mut flags = AddressFlags::from_bits_retain(u32::from(message.header.flags.bits()));
-    let mut address = None;
-    for attribute in &message.attributes {
-        match attribute {
-            // On a point-to-point link `Address` is the far end's, and `Local` is given too.
-            AddressAttribute::Local(ip) => address = Some(*ip),
-            AddressAttribute::Address(ip) => address = address.or(Some(*ip)),
-            AddressAttribute::Flags(all) => flags = *all,
-            _ => {}
-        }
-    }
-    let unusable = AddressFlags::Tentative | AddressFlags::Dadfailed | AddressFlags::Deprecated;
-    let address: IpAddr = address?;
-    Some(Address {
-        interface: message.header.index,
-        network: IpNet::new(address, message.header.prefix_len).ok()?,
-        is_usable: !flags.intersects(unusable),
-        // The kernel uses one bit for both: `secondary` of IPv4 is `temporary` of IPv6.
-        is_temporary: address.is_ipv6() && flags.contains(AddressFlags::Secondary),
-    })
-}
-
-fn output_interface(message: &RouteMessage) -> Option<u32> {
-    message
-        .attributes
-        .iter()
-        .find_map(|attribute| match attribute {
-            RouteAttribute::Oif(index) => Some(*index),
-            _ => None,
-        })
-}
-
-fn destination(message: &RouteMessage) -> Option<IpNet> {
-    let prefix_len = message.header.destination_prefix_length;
-    let given = message
-        .attributes
-        .iter()
-        .find_map(|attribute| match attribute {
-            RouteAttribute::Destination(RouteAddress::Inet(ip)) => Some(IpAddr::from(*ip)),
-            RouteAttribute::Destination(RouteAddress::Inet6(ip)) => Some(IpAddr::from(*ip)),
-            _ => None,
-        });
-    IpNet::new(given?, prefix_len).ok()
-}
-
+/// Leaves out what no anchor can hold anyway.
 fn is_routable(network: &IpNet) -> bool {
     let is_local = match network.addr() {
         IpAddr::V4(ip) => ip.is_link_local() || ip.is_multicast(),
@@ -335,9 +247,6 @@ fn is_routable(network: &IpNet) -> bool {
     };
     network.prefix_len() > 0 && !is_local
 }
-
-/// From linux/if_link.h, which the libraries do not name.
-const IFLA_TUN_PERSIST: u16 = 6;
 
 #[cfg(test)]
 mod tests;

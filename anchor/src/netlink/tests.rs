@@ -12,7 +12,10 @@ fn an_interface_comes_up_with_its_mtu_and_no_link_local_address() {
         let (_tun, interface) = up().await;
 
         let link = ip("link show anchor0");
-        assert!(link.contains("mtu 1420") && link.contains("qlen 1000"), "{link}");
+        assert!(
+            link.contains("mtu 1420") && link.contains("qlen 1000"),
+            "{link}"
+        );
         assert_eq!(ip("-6 addr show dev anchor0"), "");
 
         interface.set_mtu(1300).await.unwrap();
@@ -26,11 +29,20 @@ fn addresses_become_exactly_what_is_wanted() {
         let (_tun, interface) = up().await;
         ip("addr add 10.9.9.9/24 dev anchor0");
 
-        interface.set_addresses(&nets(&["10.1.2.3/24", "10.1.2.4/24", OVERLAY])).await.unwrap();
+        interface
+            .set_addresses(&nets(&["10.1.2.3/24", "10.1.2.4/24", OVERLAY]))
+            .await
+            .unwrap();
         let first = addresses();
-        interface.set_addresses(&nets(&["10.1.2.4/24", OVERLAY])).await.unwrap();
+        interface
+            .set_addresses(&nets(&["10.1.2.4/24", OVERLAY]))
+            .await
+            .unwrap();
         let second = addresses();
-        interface.set_addresses(&nets(&["10.1.2.4/24", OVERLAY])).await.unwrap();
+        interface
+            .set_addresses(&nets(&["10.1.2.4/24", OVERLAY]))
+            .await
+            .unwrap();
 
         assert_eq!(first, nets(&["10.1.2.3/24", "10.1.2.4/24", OVERLAY]));
         assert_eq!(second, nets(&["10.1.2.4/24", OVERLAY]));
@@ -43,7 +55,10 @@ fn addresses_become_exactly_what_is_wanted() {
 fn routes_become_exactly_what_is_wanted_and_carry_mtu_metric_and_source() {
     in_namespace_async(async || {
         let (_tun, interface) = up().await;
-        interface.set_addresses(&nets(&["10.1.2.3/32", OVERLAY])).await.unwrap();
+        interface
+            .set_addresses(&nets(&["10.1.2.3/32", OVERLAY]))
+            .await
+            .unwrap();
         let v4 = Route {
             destination: "10.128.0.0/16".parse().unwrap(),
             metric: Some(7),
@@ -52,7 +67,10 @@ fn routes_become_exactly_what_is_wanted_and_carry_mtu_metric_and_source() {
         };
         let v6 = plain("fd80:1::/48");
 
-        let faults = interface.set_routes(&[v4, v6, plain("10.5.0.0/16")]).await.unwrap();
+        let faults = interface
+            .set_routes(&[v4, v6, plain("10.5.0.0/16")])
+            .await
+            .unwrap();
         assert!(faults.is_empty(), "{faults:?}");
         let routes = ip("route show dev anchor0");
         assert!(
@@ -61,11 +79,17 @@ fn routes_become_exactly_what_is_wanted_and_carry_mtu_metric_and_source() {
         );
         assert!(ip("-6 route show dev anchor0").contains("fd80:1::/48 proto 199 metric 1024"));
 
-        let smaller = Route { mtu_bytes: Some(1300), ..v4 };
+        let smaller = Route {
+            mtu_bytes: Some(1300),
+            ..v4
+        };
         let faults = interface.set_routes(&[smaller, v6]).await.unwrap();
         assert!(faults.is_empty(), "{faults:?}");
         let routes = ip("route show dev anchor0");
-        assert!(routes.contains("mtu 1300") && !routes.contains("10.5.0.0"), "{routes}");
+        assert!(
+            routes.contains("mtu 1300") && !routes.contains("10.5.0.0"),
+            "{routes}"
+        );
 
         let faults = interface.set_routes(&[smaller, v6]).await.unwrap();
         assert!(faults.is_empty(), "{faults:?}");
@@ -84,7 +108,10 @@ fn a_route_of_another_interface_is_never_taken() {
         let faults = interface.set_routes(&wanted).await.unwrap();
 
         assert_eq!(faults.len(), 1);
-        assert_eq!(faults[0].destination, "10.5.0.0/16".parse::<IpNet>().unwrap());
+        assert_eq!(
+            faults[0].destination,
+            "10.5.0.0/16".parse::<IpNet>().unwrap()
+        );
         assert!(faults[0].is_taken());
         assert!(ip("route show 10.5.0.0/16").contains("dev lan0"));
         assert!(ip("route show 10.6.0.0/16").contains("dev anchor0"));
@@ -95,16 +122,24 @@ fn a_route_of_another_interface_is_never_taken() {
 fn connected_networks_are_those_of_other_interfaces_without_a_gateway() {
     in_namespace_async(async || {
         let (tun, interface) = up().await;
-        interface.set_routes(&[plain("10.77.0.0/16")]).await.unwrap();
+        interface
+            .set_routes(&[plain("10.77.0.0/16")])
+            .await
+            .unwrap();
         lan();
         ip("route add 10.5.0.0/16 dev lan0");
         ip("route add 10.6.0.0/16 via 192.168.7.1");
         ip("route add default via 192.168.7.1");
 
-        let networks = Netlink::connect().unwrap().connected_networks(tun.index()).await.unwrap();
+        let networks = Netlink::connect()
+            .unwrap()
+            .connected_networks(tun.index())
+            .await
+            .unwrap();
 
-        let wanted: BTreeSet<IpNet> =
-            nets(&["10.5.0.0/16", "192.168.7.0/24", "fd00:7::/64"]).into_iter().collect();
+        let wanted: BTreeSet<IpNet> = nets(&["10.5.0.0/16", "192.168.7.0/24", "fd00:7::/64"])
+            .into_iter()
+            .collect();
         assert_eq!(networks, wanted);
     });
 }
@@ -134,13 +169,43 @@ fn nothing_is_left_when_the_device_is_closed() {
     in_namespace_async(async || {
         let (tun, interface) = up().await;
         let clean = in_namespace(state);
-        interface.set_addresses(&nets(&["10.1.2.3/24", OVERLAY])).await.unwrap();
-        interface.set_routes(&[plain("10.5.0.0/16"), plain("fd80:1::/48")]).await.unwrap();
+        interface
+            .set_addresses(&nets(&["10.1.2.3/24", OVERLAY]))
+            .await
+            .unwrap();
+        interface
+            .set_routes(&[plain("10.5.0.0/16"), plain("fd80:1::/48")])
+            .await
+            .unwrap();
 
         drop(tun);
 
         assert_eq!(state(), clean);
-        assert_eq!(Netlink::connect().unwrap().find_link("anchor0").await.unwrap(), None);
+        assert_eq!(
+            Netlink::connect()
+                .unwrap()
+                .find_link("anchor0")
+                .await
+                .unwrap(),
+            None
+        );
+    });
+}
+
+#[test]
+fn questions_and_changes_may_move_between_threads() {
+    fn may_move(_: impl Future + Send) {}
+
+    in_namespace_async(async || {
+        let netlink = Netlink::connect().unwrap();
+        let interface = netlink.interface(1);
+        let mut watcher = Watcher::start(1).unwrap();
+
+        may_move(netlink.connected_networks(1));
+        may_move(interface.bring_up(1420));
+        may_move(interface.set_addresses(&[]));
+        may_move(interface.set_routes(&[]));
+        may_move(watcher.changed());
     });
 }
 
@@ -169,11 +234,17 @@ fn a_watcher_tells_what_others_change_and_what_we_lose() {
         let (tun, interface) = up().await;
         let mut watcher = Watcher::start(tun.index()).unwrap();
 
-        interface.set_addresses(&nets(&["10.1.2.3/24"])).await.unwrap();
+        interface
+            .set_addresses(&nets(&["10.1.2.3/24"]))
+            .await
+            .unwrap();
         interface.set_routes(&[plain("10.5.0.0/16")]).await.unwrap();
         lan();
         ip("route add 10.6.0.0/16 dev lan0");
-        await_changes(&mut watcher, |heard| heard.links && heard.addresses && heard.routes).await;
+        await_changes(&mut watcher, |heard| {
+            heard.links && heard.addresses && heard.routes
+        })
+        .await;
 
         ip("route del 10.5.0.0/16 dev anchor0");
         await_changes(&mut watcher, |heard| heard.own).await;
@@ -188,7 +259,10 @@ fn a_watcher_says_nothing_of_what_we_gain() {
         let (tun, interface) = up().await;
         let mut watcher = Watcher::start(tun.index()).unwrap();
 
-        interface.set_addresses(&nets(&["10.1.2.3/24"])).await.unwrap();
+        interface
+            .set_addresses(&nets(&["10.1.2.3/24"]))
+            .await
+            .unwrap();
         interface.set_routes(&[plain("10.5.0.0/16")]).await.unwrap();
         lan();
 
@@ -203,10 +277,18 @@ fn ipv6_switched_off_is_noticed_and_leaves_ipv4_working() {
         std::fs::write("/proc/sys/net/ipv6/conf/default/disable_ipv6", "1").unwrap();
         let (_tun, interface) = up().await;
 
-        interface.set_addresses(&nets(&["10.1.2.3/24"])).await.unwrap();
+        interface
+            .set_addresses(&nets(&["10.1.2.3/24"]))
+            .await
+            .unwrap();
 
         assert!(!has_ipv6("anchor0"));
-        assert!(interface.set_addresses(&nets(&["10.1.2.3/24", OVERLAY])).await.is_err());
+        assert!(
+            interface
+                .set_addresses(&nets(&["10.1.2.3/24", OVERLAY]))
+                .await
+                .is_err()
+        );
         assert_eq!(addresses(), nets(&["10.1.2.3/24"]));
     });
 }
@@ -241,7 +323,12 @@ fn lan() {
 
 fn plain(destination: &str) -> Route {
     let destination = destination.parse().unwrap();
-    Route { destination, metric: None, mtu_bytes: None, source: None }
+    Route {
+        destination,
+        metric: None,
+        mtu_bytes: None,
+        source: None,
+    }
 }
 
 fn nets(texts: &[&str]) -> Vec<IpNet> {
@@ -260,9 +347,16 @@ fn addresses() -> Vec<IpNet> {
 
 /// All that an interface could leave behind.
 fn state() -> String {
-    ["-o link", "-o addr", "route show table all", "-6 route show table all", "rule", "-6 rule"]
-        .map(ip)
-        .concat()
+    [
+        "-o link",
+        "-o addr",
+        "route show table all",
+        "-6 route show table all",
+        "rule",
+        "-6 rule",
+    ]
+    .map(ip)
+    .concat()
 }
 
 async fn await_changes(watcher: &mut Watcher, wanted: impl Fn(Changes) -> bool) -> Changes {

@@ -14,7 +14,7 @@ use rtnetlink::packet_route::route::{RouteHeader, RouteMessage};
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 
-use super::output_interface;
+use super::read::output_interface;
 
 /// Hears of changes until it is dropped.
 #[derive(Debug)]
@@ -116,6 +116,10 @@ impl News {
     }
 }
 
+#[expect(
+    clippy::wildcard_enum_match_arm,
+    reason = "the kernel's messages are an open set"
+)]
 fn classify(message: &NetlinkMessage<RouteNetlinkMessage>, own: u32) -> u8 {
     let NetlinkPayload::InnerMessage(message) = &message.payload else {
         // The kernel dropped messages, or sent something else without content: look at all.

@@ -1,6 +1,7 @@
 //! The life of one connection: its task reads frames for the control loop and carries out the
 //! orders given to it, each way at its own pace, until the connection ends.
 
+use std::convert::Infallible;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -48,6 +49,7 @@ pub(super) struct Link {
     pub(super) send: SendStream,
     pub(super) recv: RecvStream,
     pub(super) key: AnchorKey,
+    pub(super) psk: Psk,
     pub(super) way: Way,
     pub(super) origin: Origin,
 }
@@ -62,17 +64,13 @@ pub(super) enum Origin {
 
 /// Runs the connection to its end.
 pub(super) async fn run(shared: Arc<Shared>, link: Link) {
-    let Some(psk) = export_psk(&link.connection) else {
-        link.connection
-            .close(CLOSED_HERE, b"no secret could be exported");
-        return;
-    };
     let conn = ConnId(shared.next_conn.fetch_add(1, Ordering::Relaxed));
     let Link {
         connection,
         send,
         recv,
         key,
+        psk,
         way,
         origin,
     } = link;
@@ -81,18 +79,8 @@ pub(super) async fn run(shared: Arc<Shared>, link: Link) {
         Origin::Accepted(permit) => (None, Some(permit)),
     };
     let dialled = attempt.as_ref().map(Attempt::target);
-    let (orders, queue) = registry::orders();
-    let unsent = Unsent::default();
     let words: Words = Arc::default();
-    let entry = Entry {
-        connection: connection.clone(),
-        orders,
-        unsent: unsent.clone(),
-        words: words.clone(),
-        peer: None,
-        stranger,
-    };
-    shared.registry.insert(conn, entry);
+    let writer = enter(&shared, conn, &connection, send, stranger, &words);
     if let Some(DialTarget::Peer { peer, .. }) = dialled {
         shared
             .registry
@@ -101,12 +89,6 @@ pub(super) async fn run(shared: Arc<Shared>, link: Link) {
     if let Some(attempt) = &mut attempt {
         attempt.settle();
     }
-    let writer = Writer {
-        connection: connection.clone(),
-        send,
-        queue,
-        unsent,
-    };
     let connected = Connected {
         conn,
         key,
@@ -131,6 +113,34 @@ pub(super) async fn run(shared: Arc<Shared>, link: Link) {
         .await;
 }
 
+/// Enters a connection into the registry; returns what carries out the orders that come from it.
+fn enter(
+    shared: &Shared,
+    conn: ConnId,
+    connection: &quinn::Connection,
+    send: SendStream,
+    stranger: Option<OwnedSemaphorePermit>,
+    words: &Words,
+) -> Writer {
+    let (orders, queue) = registry::orders();
+    let unsent = Unsent::default();
+    let entry = Entry {
+        connection: connection.clone(),
+        orders,
+        unsent: unsent.clone(),
+        words: words.clone(),
+        peer: None,
+        stranger,
+    };
+    shared.registry.insert(conn, entry);
+    Writer {
+        connection: connection.clone(),
+        send,
+        queue,
+        unsent,
+    }
+}
+
 /// What this side said when it closed, for its own record.
 pub(super) type Words = Arc<OnceLock<String>>;
 
@@ -152,25 +162,30 @@ async fn exchange(
     words: &Words,
 ) -> Closed {
     let reader = read_frames(conn, recv, &shared.events);
-    tokio::pin!(reader);
     let others = async {
         tokio::join!(
             write_frames(writer),
             disconnect_stranger(shared, conn, connection, words)
         );
+        std::future::pending::<Infallible>().await
     };
+    tokio::pin!(reader, others);
     // The reader alone tells the end: it first gives what has arrived before the end.
     let end = tokio::select! {
         end = &mut reader => end,
-        () = others => reader.await,
+        never = &mut others => match never {},
     };
     match end {
         End::Lost(error) => closed(error, words),
         End::Misbehaved(how) => Closed::Misbehaved(how),
         End::Unheard => Closed::Here("shutting down".to_owned()),
-        End::Finished => match timeout(FAREWELL, connection.closed()).await {
-            Ok(error) => closed(error, words),
-            Err(_) => Closed::There("it ended its stream".to_owned()),
+        End::Finished => tokio::select! {
+            // What the far end acknowledges meanwhile is still waited for.
+            never = &mut others => match never {},
+            farewell = timeout(FAREWELL, connection.closed()) => match farewell {
+                Ok(error) => closed(error, words),
+                Err(_) => Closed::There("it ended its stream".to_owned()),
+            },
         },
     }
 }
@@ -304,7 +319,8 @@ async fn disconnect_stranger(
     }
 }
 
-fn export_psk(connection: &quinn::Connection) -> Option<Psk> {
+/// Returns the secret both ends of a connection can export, none before the handshake.
+pub(super) fn export_psk(connection: &quinn::Connection) -> Option<Psk> {
     let mut secret = Zeroizing::new([0; 32]);
     connection
         .export_keying_material(&mut *secret, PSK_LABEL, b"")
@@ -315,7 +331,9 @@ fn export_psk(connection: &quinn::Connection) -> Option<Psk> {
 fn closed(error: ConnectionError, words: &Words) -> Closed {
     match error {
         ConnectionError::ApplicationClosed(frame) => Closed::There(readable(&frame.reason)),
-        ConnectionError::ConnectionClosed(frame) => Closed::There(readable(&frame.reason)),
+        ConnectionError::ConnectionClosed(frame) => {
+            Closed::There(readable(frame.to_string().as_bytes()))
+        }
         ConnectionError::LocallyClosed => {
             let words = words.get().map_or("shutting down", String::as_str);
             Closed::Here(words.to_owned())

@@ -11,7 +11,7 @@ use quinn::{
 use tokio::time::timeout;
 
 use super::connection::{self, CLOSED_HERE, Link, Origin, readable};
-use super::{DIAL_WITHIN, DialError, DialTarget, MAX_UNBOUND, QuicEvent, RETRY_FROM, Shared};
+use super::{DIAL_WITHIN, DialError, DialTarget, MAX_UNBOUND, Psk, QuicEvent, RETRY_FROM, Shared};
 use super::{tls, transport};
 
 /// The frame that opens the stream: an empty one.
@@ -41,7 +41,7 @@ pub(super) async fn dial(shared: Arc<Shared>, target: DialTarget) {
         }
     };
     match linked {
-        Ok((connection, send, recv, key)) => {
+        Ok((connection, send, recv, key, psk)) => {
             let way = attempt.way(&connection);
             let origin = Origin::Dialled(attempt);
             let link = Link {
@@ -49,6 +49,7 @@ pub(super) async fn dial(shared: Arc<Shared>, target: DialTarget) {
                 send,
                 recv,
                 key,
+                psk,
                 way,
                 origin,
             };
@@ -85,7 +86,7 @@ pub(super) async fn accept(shared: Arc<Shared>) {
         let shared = shared.clone();
         tokio::spawn(async move {
             let welcomed = timeout(DIAL_WITHIN, welcome(&shared, incoming)).await;
-            let Ok(Ok((connection, send, recv, key, way))) = welcomed else {
+            let Ok(Ok(((connection, send, recv, key, psk), way))) = welcomed else {
                 tracing::debug!("an incoming connection came to nothing");
                 return;
             };
@@ -97,6 +98,7 @@ pub(super) async fn accept(shared: Arc<Shared>) {
                     send,
                     recv,
                     key,
+                    psk,
                     way,
                     origin,
                 },
@@ -106,7 +108,7 @@ pub(super) async fn accept(shared: Arc<Shared>) {
     }
 }
 
-type Established = (Connection, SendStream, RecvStream, AnchorKey);
+type Established = (Connection, SendStream, RecvStream, AnchorKey, Psk);
 
 async fn establish(
     shared: &Shared,
@@ -134,7 +136,9 @@ async fn establish(
     send.write_all(&OPENING)
         .await
         .map_err(|error| DialError::Handshake(error.to_string()))?;
-    Ok((connection, send, recv, key))
+    let psk = connection::export_psk(&connection)
+        .ok_or_else(|| DialError::Handshake("no secret could be exported".to_owned()))?;
+    Ok((connection, send, recv, key, psk))
 }
 
 fn connect(
@@ -154,31 +158,31 @@ fn connect(
 async fn welcome(
     shared: &Shared,
     incoming: Incoming,
-) -> Result<(Connection, SendStream, RecvStream, AnchorKey, Way), ConnectionError> {
+) -> Result<(Established, Way), ConnectionError> {
     let connection = incoming.await?;
     let (send, recv) = connection.accept_bi().await?;
     let address = connection.remote_address();
     let behind = shared.paths.lock().behind(address);
     let key = tls::proven_key(&connection).filter(|key| *key != shared.own);
-    let (Some(behind), Some(key)) = (behind, key) else {
+    let psk = connection::export_psk(&connection);
+    let (Some(behind), Some(key), Some(psk)) = (behind, key, psk) else {
         connection.close(CLOSED_HERE, b"not somebody to talk to");
         return Err(ConnectionError::LocallyClosed);
     };
     let way = Way {
-        local: behind.local.or(connection.local_ip()),
+        local: behind.local.or_else(|| connection.local_ip()),
         ..behind
     };
-    Ok((connection, send, recv, key, way))
+    Ok(((connection, send, recv, key, psk), way))
 }
 
 fn dial_error(error: ConnectionError) -> DialError {
     match error {
         ConnectionError::TimedOut => DialError::NoAnswer,
         ConnectionError::ApplicationClosed(frame) => DialError::Refused(readable(&frame.reason)),
-        ConnectionError::ConnectionClosed(frame) => DialError::Refused(match frame.reason.len() {
-            0 => frame.error_code.to_string(),
-            _ => readable(&frame.reason),
-        }),
+        ConnectionError::ConnectionClosed(frame) => {
+            DialError::Refused(readable(frame.to_string().as_bytes()))
+        }
         error @ (ConnectionError::TransportError(_)
         | ConnectionError::VersionMismatch
         | ConnectionError::Reset
@@ -196,6 +200,7 @@ impl Attempt {
             .unwrap_or_else(PoisonError::into_inner)
             .insert(target);
         fresh.then(|| Self {
+            listed: true,
             shared: shared.clone(),
             target,
             address: None,

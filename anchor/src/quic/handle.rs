@@ -29,7 +29,9 @@ impl QuicHandle {
     /// Starts to dial. One event tells the outcome; a target being dialled already gets no
     /// second dial and no second event.
     pub fn dial(&self, target: DialTarget) {
-        tokio::spawn(dial::dial(self.shared.clone(), target));
+        self.shared
+            .runtime
+            .spawn(dial::dial(self.shared.clone(), target));
     }
 
     /// Says that a connection is `peer`'s and may stay: its way becomes the peer's current one,
@@ -42,7 +44,7 @@ impl QuicHandle {
             let address = connection.remote_address();
             if let Some(way) = paths.behind(address) {
                 let way = Way {
-                    local: way.local.or(connection.local_ip()),
+                    local: way.local.or_else(|| connection.local_ip()),
                     ..way
                 };
                 paths.confirm(peer, way);
@@ -96,7 +98,7 @@ impl QuicHandle {
             Err(SendError::Closed | SendError::Full | SendError::TooLarge) => Duration::ZERO,
         };
         let reason = reason.to_owned();
-        tokio::spawn(async move {
+        self.shared.runtime.spawn(async move {
             // Ends early when the connection does, so that nothing is kept for a closed one.
             if timeout(patience, connection.closed()).await.is_err() {
                 connection.close(CLOSED_HERE, reason.as_bytes());

@@ -26,6 +26,7 @@ use conflux_core::paths::{CannotDial, Way};
 use conflux_proto::id::AnchorKey;
 use quinn::{EndpointConfig, IdleTimeout, ServerConfig, TokioRuntime, TransportConfig, VarInt};
 use thiserror::Error;
+use tokio::runtime::Handle;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 use zeroize::Zeroizing;
 
@@ -33,6 +34,7 @@ mod connection;
 mod dial;
 mod handle;
 mod registry;
+mod restart;
 mod socket;
 mod tls;
 
@@ -40,7 +42,8 @@ pub use handle::QuicHandle;
 pub use socket::{SharedPaths, StraySender};
 pub use tls::{TlsIdentity, WrongAnchor};
 
-/// Largest frame, either way; the largest control message is a quarter of that.
+/// Largest frame, either way; a credential is at most a quarter of that, and adverts
+/// travel several to a frame.
 pub const MAX_FRAME_BYTES: usize = 64 * 1024;
 
 /// Time a dial has until the stream is open: five lost flights at the initial round-trip time.
@@ -247,20 +250,22 @@ pub struct Quic {
 /// Starts the endpoint and its tasks on the tokio runtime around the call.
 ///
 /// # Errors
-/// When a socket cannot be taken over.
+/// When a socket cannot be taken over, or there is no runtime.
 pub fn start(options: QuicOptions) -> io::Result<Quic> {
     let QuicOptions {
         identity,
         sockets,
         paths,
     } = options;
+    let runtime = Handle::try_current().map_err(io::Error::other)?;
     let (mux, strays) = socket::Mux::new(sockets, paths.clone())?;
     let mux = Arc::new(mux);
     let own = identity.key();
-    let tls = tls::Tls::new(identity);
     let mut endpoint_config = EndpointConfig::default();
     // Our data frames are told from QUIC by these bits.
     endpoint_config.grease_quic_bit(false);
+    restart::answer_former_life(&identity, &mut endpoint_config);
+    let tls = tls::Tls::new(identity);
     let endpoint = quinn::Endpoint::new_with_abstract_socket(
         endpoint_config,
         Some(server_config(&tls)),
@@ -270,6 +275,7 @@ pub fn start(options: QuicOptions) -> io::Result<Quic> {
     let (events, receiver) = mpsc::channel(EVENTS);
     let shared = Arc::new(Shared {
         endpoint,
+        runtime: runtime.clone(),
         tls,
         own,
         paths,
@@ -281,7 +287,7 @@ pub fn start(options: QuicOptions) -> io::Result<Quic> {
         dials: Semaphore::new(MAX_DIALS),
         unbound: Arc::new(Semaphore::new(MAX_UNBOUND)),
     });
-    tokio::spawn(dial::accept(shared.clone()));
+    runtime.spawn(dial::accept(shared.clone()));
     Ok(Quic {
         handle: QuicHandle::new(shared),
         events: receiver,
@@ -292,6 +298,7 @@ pub fn start(options: QuicOptions) -> io::Result<Quic> {
 /// What all tasks share.
 struct Shared {
     endpoint: quinn::Endpoint,
+    runtime: Handle,
     tls: tls::Tls,
     own: AnchorKey,
     paths: SharedPaths,

@@ -76,6 +76,10 @@ impl TlsIdentity {
     pub fn key(&self) -> AnchorKey {
         self.key
     }
+
+    pub(super) fn sign(&self, message: &[u8]) -> [u8; 64] {
+        (self.sign)(message)
+    }
 }
 
 impl fmt::Debug for TlsIdentity {
@@ -99,6 +103,15 @@ impl Tls {
         Self {
             provider: Arc::new(provider),
             certified: Arc::new(certified),
+        }
+    }
+
+    /// Returns the same with another provider of cryptography.
+    #[cfg(test)]
+    pub(super) fn with_provider(&self, provider: CryptoProvider) -> Self {
+        Self {
+            provider: Arc::new(provider),
+            certified: self.certified.clone(),
         }
     }
 
@@ -225,7 +238,7 @@ impl SigningKey for RawSigningKey {
 
 impl Signer for RawSigningKey {
     fn sign(&self, message: &[u8]) -> Result<Vec<u8>, rustls::Error> {
-        Ok((self.0.sign)(message).to_vec())
+        Ok(self.0.sign(message).to_vec())
     }
 
     fn scheme(&self) -> SignatureScheme {

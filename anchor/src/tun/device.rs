@@ -18,7 +18,7 @@ pub(super) fn attach(file: &File, name: &str) -> Result<bool, OpenError> {
         Err(error) => return Err(refused(error, name)),
     };
     if virtio {
-        let bytes = libc::c_int::try_from(VIRTIO_BYTES).expect("10 fits an int");
+        let bytes = VIRTIO_BYTES as libc::c_int;
         // SAFETY: TUNSETVNETHDRSZ reads one int from the pointer, which outlives the call.
         let answer =
             unsafe { libc::ioctl(file.as_raw_fd(), libc::TUNSETVNETHDRSZ, &raw const bytes) };

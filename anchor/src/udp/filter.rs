@@ -1,5 +1,5 @@
-//! The program by which the kernel picks a socket of a group, and the two socket options that
-//! no safe wrapper offers.
+//! The program by which the kernel picks a socket of a group, and the socket options that no
+//! safe wrapper offers.
 
 use std::ffi::c_int;
 use std::io;
@@ -29,7 +29,7 @@ pub(super) fn attach_sorting(socket: &impl AsFd) -> io::Result<()> {
         step(libc::BPF_RET | libc::BPF_K, 0, 0, DATA_PLACE),
     ];
     let program = libc::sock_fprog {
-        len: u16::try_from(program.len()).expect("4 fits"),
+        len: program.len() as u16,
         filter: program.as_mut_ptr(),
     };
     set(
@@ -80,7 +80,7 @@ pub(super) enum Direction {
 }
 
 fn set<T>(socket: &impl AsFd, level: c_int, option: c_int, value: &T) -> io::Result<()> {
-    let bytes = libc::socklen_t::try_from(size_of::<T>()).expect("options are a few bytes long");
+    let bytes = size_of::<T>() as libc::socklen_t;
     // SAFETY: the kernel reads `bytes` bytes of `value`, which outlives the call; sock_fprog's
     // own pointer is to an array its caller still holds.
     let answer = unsafe {

@@ -185,7 +185,7 @@ fn grow_buffer(socket: &Socket, direction: Direction) -> io::Result<()> {
     if filter::force_buffer(socket, direction, BUFFER_BYTES).is_ok() {
         return Ok(());
     }
-    let bytes = usize::try_from(BUFFER_BYTES).expect("a positive constant");
+    let bytes = BUFFER_BYTES as usize;
     match direction {
         Direction::Receive => socket.set_recv_buffer_size(bytes),
         Direction::Send => socket.set_send_buffer_size(bytes),
@@ -259,7 +259,7 @@ fn reachable(bound: IpAddr) -> IpAddr {
     match bound {
         IpAddr::V4(Ipv4Addr::UNSPECIFIED) => Ipv4Addr::LOCALHOST.into(),
         IpAddr::V6(Ipv6Addr::UNSPECIFIED) => Ipv6Addr::LOCALHOST.into(),
-        bound => bound,
+        IpAddr::V4(_) | IpAddr::V6(_) => bound,
     }
 }
 

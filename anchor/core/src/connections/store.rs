@@ -316,6 +316,40 @@ impl Store {
     }
 }
 
+#[cfg(test)]
+impl Store {
+    /// Panics unless lists, index and counts agree.
+    pub(super) fn check(&self) {
+        let mut listed = 0;
+        for class in Class::ALL {
+            let mut last = (Ix::NONE, Boot::default());
+            let mut next = self.classes[class as usize].after;
+            while let Some(ix) = next.some() {
+                let entry = &self[ix];
+                assert_eq!((entry.listed, entry.in_class.before), (class, last.0));
+                assert!(entry.touched >= last.1, "{class:?} is in the order of use");
+                assert_eq!(self.find(&entry.key), Some(ix));
+                last = (ix, entry.touched);
+                next = entry.in_class.after;
+                listed += 1;
+            }
+            assert_eq!(self.classes[class as usize].before, last.0);
+        }
+        assert_eq!(listed, self.len());
+
+        let flows = (0..self.flows.len() as u32).map(FlowId);
+        let walk = |flow| std::iter::successors(self.first(flow), |ix| self.after(*ix));
+        assert_eq!(
+            flows.clone().map(|flow| walk(flow).count()).sum::<usize>(),
+            listed
+        );
+        for flow in flows {
+            let open = walk(flow).filter(|ix| self[*ix].is_open()).count();
+            assert_eq!(self.open_in(flow) as usize, open);
+        }
+    }
+}
+
 impl std::ops::Index<Ix> for Store {
     type Output = Entry;
 

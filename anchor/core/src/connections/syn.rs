@@ -2,17 +2,14 @@
 //! another holder: fixed slots, a fixed number of them. Without one nothing is lost but time: the
 //! host sends its SYN again by itself after a second.
 
-use std::net::IpAddr;
 use std::num::NonZeroU16;
 
 use super::store::Ix;
-use crate::packet::{Packet, Tcp};
+use crate::packet::{IPV6_BYTES, Packet, Protocol, Tcp, checksum};
 
 /// The longest SYN kept: the largest TCP header behind the largest IPv4 header; an IPv6 header
 /// with a few extension bytes fits too.
 const LONGEST_SYN_BYTES: usize = 120;
-
-const IPV6_HEADER_BYTES: usize = 40;
 
 /// A stored SYN: a whole packet without payload whose checksums are complete.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -26,14 +23,13 @@ impl StoredSyn {
     /// acknowledges what it got, and the host sends the rest again. Returns `None` when the
     /// headers are longer than a slot or do not lie in `head`.
     pub(super) fn new(packet: &Packet, tcp: &Tcp, head: &[u8]) -> Option<Self> {
-        let ip_bytes = packet.header_bytes;
-        let total = ip_bytes + tcp.header_bytes;
+        let total = packet.header_bytes + tcp.header_bytes;
         let head = head.get(..total)?;
         let mut bytes = [0; LONGEST_SYN_BYTES];
         bytes.get_mut(..total)?.copy_from_slice(head);
 
-        finish_ip(&mut bytes[..total], packet, ip_bytes)?;
-        finish_tcp(&mut bytes[..total], packet, ip_bytes)?;
+        finish_ip(&mut bytes[..total], packet)?;
+        finish_tcp(&mut bytes[..total], packet)?;
         Some(Self {
             bytes,
             length: total as u8,
@@ -116,62 +112,25 @@ impl Slot {
 }
 
 /// Makes the IP header tell the length of `bytes`.
-fn finish_ip(bytes: &mut [u8], packet: &Packet, ip_bytes: usize) -> Option<()> {
+fn finish_ip(bytes: &mut [u8], packet: &Packet) -> Option<()> {
     let total = u16::try_from(bytes.len()).ok()?;
-    match packet.source {
-        IpAddr::V4(_) => {
-            let header = bytes
-                .get_mut(..ip_bytes)
-                .filter(|header| header.len() >= 20)?;
-            header[2..4].copy_from_slice(&total.to_be_bytes());
-            header[10..12].fill(0);
-            let sum = !fold(sum(header));
-            header[10..12].copy_from_slice(&sum.to_be_bytes());
-        }
-        IpAddr::V6(_) => {
-            let payload = total.checked_sub(IPV6_HEADER_BYTES as u16)?;
-            bytes.get_mut(4..6)?.copy_from_slice(&payload.to_be_bytes());
-        }
+    if packet.is_ipv4() {
+        bytes.get_mut(2..4)?.copy_from_slice(&total.to_be_bytes());
+        checksum::write_ipv4_header(bytes, packet.header_bytes);
+    } else {
+        let payload = total.checked_sub(IPV6_BYTES as u16)?;
+        bytes.get_mut(4..6)?.copy_from_slice(&payload.to_be_bytes());
     }
     Some(())
 }
 
 /// Writes the complete TCP checksum, whatever stood there.
-fn finish_tcp(bytes: &mut [u8], packet: &Packet, ip_bytes: usize) -> Option<()> {
-    let segment = bytes
-        .get_mut(ip_bytes..)
-        .filter(|segment| segment.len() >= 20)?;
-    segment[16..18].fill(0);
-    let addresses = match (packet.source, packet.destination) {
-        (IpAddr::V4(source), IpAddr::V4(destination)) => {
-            sum(&source.octets()) + sum(&destination.octets())
-        }
-        (IpAddr::V6(source), IpAddr::V6(destination)) => {
-            sum(&source.octets()) + sum(&destination.octets())
-        }
-        (IpAddr::V4(_), IpAddr::V6(_)) | (IpAddr::V6(_), IpAddr::V4(_)) => return None,
-    };
-    let pseudo = addresses + 6 + segment.len() as u32;
-    let checksum = !fold(pseudo + sum(segment));
-    segment[16..18].copy_from_slice(&checksum.to_be_bytes());
+fn finish_tcp(bytes: &mut [u8], packet: &Packet) -> Option<()> {
+    let segment = bytes.get_mut(packet.header_bytes..)?;
+    segment.get_mut(16..18)?.fill(0);
+    let (source, destination) = (packet.source, packet.destination);
+    let mut sum = checksum::pseudo_header(source, destination, Protocol::TCP, segment.len());
+    sum.add_bytes(segment);
+    segment[16..18].copy_from_slice(&(!sum.fold()).to_be_bytes());
     Some(())
-}
-
-/// Adds up 16-bit words, at most [`LONGEST_SYN_BYTES`] of them, so that 32 bits hold the sum.
-fn sum(bytes: &[u8]) -> u32 {
-    let words = bytes.chunks_exact(2);
-    let odd = words
-        .remainder()
-        .first()
-        .map_or(0, |byte| u32::from(*byte) << 8);
-    odd + words
-        .map(|word| u32::from(u16::from_be_bytes([word[0], word[1]])))
-        .sum::<u32>()
-}
-
-fn fold(mut sum: u32) -> u16 {
-    while sum > 0xffff {
-        sum = (sum & 0xffff) + (sum >> 16);
-    }
-    sum as u16
 }

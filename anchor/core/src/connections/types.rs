@@ -153,7 +153,8 @@ pub enum Action {
         key: ConnectionKey,
         /// The local address the application uses.
         origin: IpAddr,
-        /// The packet, as it was given to [`super::Connections::note_outbound`], with complete checksums.
+        /// The packet, as it was given to [`super::Connections::note_outbound`], with complete
+        /// checksums.
         syn: StoredSyn,
     },
 }

@@ -88,6 +88,8 @@ struct Slot {
     sibling: Links,
     /// In the parked order: idle for 15 minutes, kept for its open connections.
     parked: bool,
+    /// The owner's mark: counted among its holder's flows with open connections.
+    watched: bool,
     used: bool,
 }
 
@@ -146,7 +148,14 @@ impl Flows {
             received: Volume::default(),
         };
         let slot =
-            Slot { flow, order: Links::FREE, sibling: Links::FREE, parked: false, used: true };
+            Slot {
+                flow,
+                order: Links::FREE,
+                sibling: Links::FREE,
+                parked: false,
+                watched: false,
+                used: true,
+            };
         let at = if let Some(at) = self.free.pop() {
             self.slots[at as usize] = slot;
             at
@@ -212,6 +221,12 @@ impl Flows {
             list::unlink(ends, &mut self.slots, id.0, order);
             list::push_front(&mut self.order, &mut self.slots, id.0, order);
         }
+    }
+
+    /// Sets the owner's mark on a flow; returns what it was.
+    pub fn set_watched(&mut self, id: FlowId, watched: bool) -> bool {
+        let slot = self.slots.get_mut(id.0 as usize).filter(|slot| slot.used);
+        slot.is_some_and(|slot| std::mem::replace(&mut slot.watched, watched))
     }
 
     /// Sets an idle flow aside: kept for its open connections, out of the order of idleness until

@@ -91,10 +91,17 @@ pub fn sum(bytes: &[u8]) -> u16 {
         even += both & u128::from(u64::MAX);
         odd += both >> 64;
     }
-    let mut last = [0; 16];
-    last[..rest.len()].copy_from_slice(rest);
-    let both = u128::from_ne_bytes(last);
-    let wide = even + odd + (both & u128::from(u64::MAX)) + (both >> 64);
+    let (words, rest) = rest.as_chunks::<4>();
+    for word in words {
+        even += u128::from(u32::from_ne_bytes(*word));
+    }
+    let last = match *rest {
+        [] => [0; 4],
+        [a] => [a, 0, 0, 0],
+        [a, b] => [a, b, 0, 0],
+        [a, b, c, ..] => [a, b, c, 0],
+    };
+    let wide = even + odd + u128::from(u32::from_ne_bytes(last));
     let narrow = (wide >> 64) + (wide & u128::from(u64::MAX));
     let narrow = (narrow >> 64) + (narrow & u128::from(u64::MAX));
     fold(narrow as u64).to_be()
@@ -242,3 +249,6 @@ fn pseudo(packet: &Packet) -> Sum {
         packet.transport_bytes(),
     )
 }
+
+#[cfg(test)]
+mod tests;

@@ -17,6 +17,8 @@ mod join;
 mod mss;
 mod offload;
 mod parse;
+#[cfg(test)]
+pub(crate) mod testing;
 
 use std::net::IpAddr;
 

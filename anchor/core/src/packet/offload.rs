@@ -169,3 +169,6 @@ impl Offload {
         header
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -145,7 +145,7 @@ fn check_fragment(fragment: Option<Fragment>, payload_bytes: usize) -> Result<()
         return Ok(());
     };
     let ends_at = usize::from(fragment.offset_bytes) + payload_bytes;
-    if ends_at > MAX_PAYLOAD_BYTES || (fragment.more && payload_bytes % 8 != 0) {
+    if ends_at > MAX_PAYLOAD_BYTES || (fragment.more && !payload_bytes.is_multiple_of(8)) {
         return Err(Malformed::Fragment);
     }
     Ok(())
@@ -405,3 +405,6 @@ fn ipv6_at(bytes: &[u8], at: usize) -> IpAddr {
     octets.copy_from_slice(&bytes[at..at + 16]);
     IpAddr::V6(Ipv6Addr::from(octets))
 }
+
+#[cfg(test)]
+mod tests;

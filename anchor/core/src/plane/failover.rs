@@ -4,9 +4,12 @@
 use std::net::IpAddr;
 use std::sync::Arc;
 
+use ipnet::IpNet;
 use smallvec::SmallVec;
 
+use super::timers::network_of;
 use super::{Event, Output, Plane};
+use crate::connections::Successor;
 use crate::ids::{FlowId, PeerIx};
 use crate::liveness::{Surroundings, Verdict, judge};
 use crate::reason::Reason;
@@ -23,15 +26,12 @@ impl Plane {
     pub fn set_routes(&mut self, now: Now, routes: Arc<Routes>) {
         let before = std::mem::replace(&mut self.routes, routes);
         for holder in self.flows.holders() {
-            if before.facts_of(holder) == self.routes.facts_of(holder) {
+            if holds_the_same(&before, &self.routes, holder) {
                 continue;
             }
-            let reason = if self.routes.may_exchange(holder) || !before.may_exchange(holder) {
-                Reason::Left
-            } else if self.routes.facts_of(holder).is_some() {
-                Reason::Taint
-            } else {
-                Reason::Left
+            let reason = match self.routes.peer(holder) {
+                Some(facts) if !facts.may_exchange => Reason::Taint,
+                Some(_) | None => Reason::Left,
             };
             self.move_flows(now, holder, reason, |plane, flow| !plane.holds_flow(flow, holder));
         }
@@ -171,12 +171,10 @@ impl Plane {
 
     /// Puts a flow on another holder, or on none, and has its connections reset.
     pub(super) fn repin(&mut self, now: Now, id: FlowId, to: Option<PeerIx>, reason: Reason) {
-        let was_open = self.connections.has_open(id);
-        self.watch_holder(now, id, was_open, false);
+        self.watch(now, id, false);
         self.flows.set_holder(now.boot, id, to, reason);
-        self.connections.move_flow(now, id, to.is_some());
-        let is_open = self.connections.has_open(id);
-        self.watch_holder(now, id, false, is_open);
+        let successor = if to.is_some() { Successor::Holder } else { Successor::Nobody };
+        self.connections.move_flow(now, id, successor);
     }
 
     /// Keeps asking the failed holders of a destination that somebody wants.
@@ -196,6 +194,21 @@ impl Plane {
     /// Says whether `holder` is in the group of a flow's destination.
     fn holds_flow(&self, id: FlowId, holder: PeerIx) -> bool {
         let Some(flow) = self.flows.get(id) else { return false };
-        self.routes.holds_address(holder, flow.key.destination)
+        self.routes.holds(holder, network_of(flow.key.destination, flow.prefix_len))
+    }
+}
+
+/// Says whether a peer holds the same networks for us in both snapshots.
+fn holds_the_same(before: &Routes, after: &Routes, peer: PeerIx) -> bool {
+    match (before.peer(peer), after.peer(peer)) {
+        (Some(old), Some(new)) if old == new => {
+            let subnets = new.networks.iter().map(|claim| claim.network);
+            let address = new.ipv4.iter().map(|claim| IpNet::from(IpAddr::V4(claim.network)));
+            subnets
+                .chain(address)
+                .all(|network| before.holds(peer, network) == after.holds(peer, network))
+        }
+        (Some(_), Some(_) | None) | (None, Some(_)) => false,
+        (None, None) => true,
     }
 }

@@ -2,25 +2,24 @@
 //! flow or client it is, and give the packet the form the host expects. Frames are opened one by
 //! one ([`Plane::receive`]); packets come back joined ([`Plane::from_peer`]).
 
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::time::Duration;
 
-use conflux_proto::frame::{Echo, FrameType, Keepalive, Probe};
+use conflux_proto::frame::{Echo, Flags, FrameType, Probe, Received as Progress};
 use smallvec::SmallVec;
 
-use super::{Event, Head, OWN_HOST, Output, Path, Plane, TO_CLIENT};
+use super::{Event, Head, OWN_HOST, Output, Path, Plane, position};
 use crate::connections::{ConnectionKey, Inbound};
 use crate::flows::{Direction, FlowKey};
 use crate::ids::{FlowId, Host, PeerIx};
 use crate::packet::{
-    IcmpKind, Offload, Packet, TcpFlags, Transport, Unreachable, build_reset, build_unreachable,
+    Offload, Packet, Reason as Unreachable, TcpFlags, Transport, build_reset, build_unreachable,
 };
 use crate::plane::counters::DropReason;
-use crate::plane::outbound::connection_key;
 use crate::reason::Reason;
 use crate::session::OpenFailed;
 use crate::time::{Mono, Now};
 use crate::translate::{four_to_six, rewrite_destination, rewrite_source, spelled};
-use std::time::Duration;
 
 /// A path takes over from the one in use only when that was silent for this long, so that two
 /// paths that both work never alternate.
@@ -34,7 +33,7 @@ pub enum Received<'a> {
         /// Who sent it.
         peer: PeerIx,
         /// DATA frame flags.
-        flags: u8,
+        flags: Flags,
         /// The packet, in place.
         packet: &'a mut [u8],
     },
@@ -75,14 +74,14 @@ impl Plane {
         self.heard_by(now.mono, peer, from);
         match header.kind {
             FrameType::Data => {
-                if header.flags & TO_CLIENT == 0 {
+                if !header.flags.contains(Flags::TO_CLIENT) {
                     self.liveness.handle_data_received(now.mono, peer);
                 }
                 return Received::Data { peer, flags: header.flags, packet: plaintext };
             }
             FrameType::Keepalive => {
-                if let Ok(keepalive) = Keepalive::decode(plaintext) {
-                    self.take_proof(now.mono, peer, keepalive);
+                if let Ok(progress) = Progress::decode(plaintext) {
+                    self.take_proof(now.mono, peer, progress);
                 }
             }
             FrameType::Probe => {
@@ -108,7 +107,7 @@ impl Plane {
         head: &mut Head<'_>,
         offload: &mut Offload,
     ) -> ToHost {
-        let verdict = if flags & TO_CLIENT != 0 {
+        let verdict = if flags & Flags::TO_CLIENT.bits() != 0 {
             self.answer_from_holder(now, peer, head, offload)
         } else {
             self.request_from_peer(now, peer, head, offload)
@@ -153,28 +152,27 @@ impl Plane {
             | Transport::LaterFragment
             | Transport::Other => packet.source,
         };
-        let flow = self.flow_from_holder(now, peer, FlowKey { host, destination: far })?;
+        let flow = match self.flow_from_holder(now, peer, FlowKey { host, destination: far }) {
+            Ok(flow) => flow,
+            Err(reason) => {
+                self.reset_peer(peer, &packet);
+                return Err(reason);
+            }
+        };
         let origin = match self.note_inbound(now, flow, peer, &packet) {
             Ok(origin) => origin,
             Err(reason) => {
-                self.reset_peer(peer, &packet, 0);
+                self.reset_peer(peer, &packet);
                 return Err(reason);
             }
         };
         self.flows.note(now.boot, flow, head.total, Direction::ToHost);
-        let origin = match (origin, host) {
-            (Some(origin), _) => origin,
-            (None, Host::Behind(address)) => address,
-            (None, Host::Own) => self
-                .connections
-                .last_origin(flow)
-                .unwrap_or_else(|| self.own.ipv4.unwrap_or(OWN_HOST).into()),
-        };
+        let origin = origin.unwrap_or_else(|| self.default_origin(flow, &packet));
         match origin {
             IpAddr::V4(_) if origin == packet.destination => Ok(()),
             IpAddr::V4(_) => {
-                rewrite_destination(head.packet(), &packet, offload.checksum, origin);
-                Ok(())
+                rewrite_destination(head.packet(), &packet, offload.checksum, origin)
+                    .map_err(|_| DropReason::Untranslatable)
             }
             IpAddr::V6(origin) => four_to_six_in_place(head, &packet, offload, origin),
         }
@@ -202,7 +200,7 @@ impl Plane {
         if !candidates.contains(&peer) {
             return Err(DropReason::PeerSource);
         }
-        let reason = if candidates.len() == 1 { Reason::Single } else { Reason::New };
+        let reason = Reason::New.among(candidates.len());
         self.make_room(now);
         let id = self.flows.insert(now.boot, key, prefix_len, Some(peer), reason);
         self.counters.choose(reason);
@@ -220,7 +218,7 @@ impl Plane {
     ) -> Result<(), DropReason> {
         let packet = self.parse_from(peer, head)?;
         if !self.routes.serves(packet.destination) {
-            self.refuse_peer(peer, head, &packet, Unreachable::Host);
+            self.refuse_peer(peer, head, &packet, Unreachable::HostUnreachable);
             return Err(DropReason::NotServed);
         }
         match packet.source {
@@ -247,11 +245,11 @@ impl Plane {
         };
         match self.clients.assign(now.boot, peer, &key, source.into()) {
             Ok(address) => {
-                rewrite_source(head.packet(), packet, offload.checksum, address.into());
-                Ok(())
+                rewrite_source(head.packet(), packet, offload.checksum, address.into())
+                    .map_err(|_| DropReason::Untranslatable)
             }
             Err(_) => {
-                self.refuse_peer(peer, head, packet, Unreachable::Prohibited);
+                self.refuse_peer(peer, head, packet, Unreachable::AdminProhibited);
                 Err(DropReason::PoolFull)
             }
         }
@@ -278,7 +276,7 @@ impl Plane {
             return Err(DropReason::NotPinned);
         }
         if let Err(reason) = self.note_inbound(now, id, peer, packet) {
-            self.reset_peer(peer, packet, 0);
+            self.reset_peer(peer, packet);
             return Err(reason);
         }
         self.flows.note(now.boot, id, total, Direction::ToHost);
@@ -287,7 +285,7 @@ impl Plane {
 
     /// Parses a packet of a peer and checks that data may be exchanged with it at all.
     fn parse_from(&self, peer: PeerIx, head: &mut Head<'_>) -> Result<Packet, DropReason> {
-        if !self.routes.may_exchange(peer) {
+        if !self.may_exchange(peer) {
             return Err(DropReason::Taint);
         }
         let total = head.total;
@@ -318,10 +316,12 @@ impl Plane {
         peer: PeerIx,
         packet: &Packet,
     ) -> Result<Option<IpAddr>, DropReason> {
-        let Some(key) = inbound_key(flow, packet) else { return Ok(None) };
-        let was_open = self.connections.has_open(flow);
-        let noted = self.connections.note_inbound(now, key, packet);
-        self.watch(now, flow, was_open);
+        let Some(key) = ConnectionKey::of_inbound(flow, packet) else { return Ok(None) };
+        let mut noted = self.connections.note_inbound(now, key, packet);
+        if noted == Inbound::Unknown {
+            let origin = self.default_origin(flow, packet);
+            noted = self.connections.admit(now, key, origin, packet);
+        }
         match noted {
             Inbound::Pass { origin, answer, refused } => {
                 if let Some(answer) = answer {
@@ -338,8 +338,18 @@ impl Plane {
         }
     }
 
+    /// Returns the local address a packet goes to whose connection is not known: the one its flow
+    /// used last, else this machine's IPv4.
+    fn default_origin(&self, flow: FlowId, packet: &Packet) -> IpAddr {
+        if packet.destination != IpAddr::V4(OWN_HOST) {
+            return packet.destination;
+        }
+        let own = || self.own.ipv4.unwrap_or(OWN_HOST).into();
+        self.connections.last_origin(flow).unwrap_or_else(own)
+    }
+
     /// Sends a RST to the holder for a segment that no connection of the host wants.
-    pub(super) fn reset_peer(&mut self, peer: PeerIx, packet: &Packet, flags: u8) {
+    fn reset_peer(&mut self, peer: PeerIx, packet: &Packet) {
         let Transport::Tcp(tcp) = packet.transport else { return };
         if tcp.flags.contains(TcpFlags::RST) {
             return;
@@ -350,14 +360,12 @@ impl Plane {
             (0, Some(tcp.sequence.wrapping_add(tcp.payload_bytes.max(1))))
         };
         let mut reset = Vec::new();
-        build_reset(
-            &mut reset,
-            (packet.destination, tcp.destination_port),
-            (packet.source, tcp.source_port),
-            sequence,
-            acknowledgment,
-        );
-        self.outputs.push_back(Output::ToPeer { peer, flags, packet: reset });
+        let from = SocketAddr::new(packet.destination, tcp.destination_port);
+        let to = SocketAddr::new(packet.source, tcp.source_port);
+        if build_reset(&mut reset, from, to, sequence, acknowledgment).is_ok() {
+            let flags = Flags::NONE;
+            self.outputs.push_back(Output::ToPeer { peer, flags, packet: reset });
+        }
     }
 
     /// Tells a client by ICMP that its packet goes nowhere.
@@ -365,12 +373,12 @@ impl Plane {
         // The error comes from the address that was asked for: the one source the client's
         // anchor accepts from this holder.
         let from = packet.destination;
-        let flags = if from.is_ipv4() { TO_CLIENT } else { 0 };
+        let flags = if from.is_ipv4() { Flags::TO_CLIENT } else { Flags::NONE };
         if !from.is_ipv4() && !self.routes.serves(from) {
             return;
         }
         let mut error = Vec::new();
-        if build_unreachable(&mut error, head.packet(), packet, from, why) {
+        if build_unreachable(&mut error, head.packet(), from, why).is_ok() {
             self.outputs.push_back(Output::ToPeer { peer, flags, packet: error });
         }
     }
@@ -389,30 +397,39 @@ impl Plane {
         }
     }
 
-    fn take_proof(&mut self, now: Mono, peer: PeerIx, proof: Keepalive) {
+    fn take_proof(&mut self, now: Mono, peer: PeerIx, proof: Progress) {
         if let Some(sent) = self.sessions.proved(peer, proof.receiver, proof.highest) {
-            self.liveness.handle_proof(now, peer, sent.into());
+            self.liveness.handle_proof(now, peer, position(sent));
         }
     }
 
     fn take_echo(&mut self, now: Now, peer: PeerIx, echo: Echo) {
-        if let Some(received) = echo.received {
-            self.take_proof(now.mono, peer, received);
-        }
-        if let Some(rtt) = self.liveness.handle_echo(now.mono, peer, echo.probe) {
+        self.take_proof(now.mono, peer, echo.received);
+        if let Some(rtt) = self.liveness.handle_echo(now.mono, peer, echo.id) {
             self.set_rtt(now.mono, peer, rtt);
-            self.release_holds(now, peer);
         }
+        self.release_holds(now, peer);
     }
 
     fn answer_probe(&mut self, now: Mono, peer: PeerIx, from: Path, probe: Probe) {
-        let received = self
-            .sessions
-            .received(peer)
-            .map(|received| Keepalive { receiver: received.index, highest: received.counter });
-        let payload = Echo { probe: probe.probe, received }.encode();
+        let payload = Echo { id: probe.id, received: self.progress(peer) }.encode();
         self.send_frame(peer, FrameType::Echo, &payload, &[from]);
         self.liveness.handle_echo_sent(now, peer);
+    }
+
+    /// Returns how far data of `peer` has come; index 0 is nobody's.
+    pub(super) fn progress(&self, peer: PeerIx) -> Progress {
+        let received = self.sessions.received(peer);
+        received.map_or(Progress { receiver: 0, highest: 0 }, |received| Progress {
+            receiver: received.index,
+            highest: received.counter,
+        })
+    }
+
+    /// Brings a packet that this anchor made itself, in the form a peer would send it, to the
+    /// host it is for.
+    pub(super) fn loop_back(&mut self, peer: PeerIx, flags: Flags, packet: Vec<u8>) {
+        self.outputs.push_back(Output::FromPeer { peer, flags, packet });
     }
 
     /// Seals a control frame once for each path.
@@ -426,42 +443,10 @@ impl Plane {
         for &path in paths {
             let Some(mut sealer) = self.sessions.sealer(peer) else { return };
             let mut frame = SmallVec::<[u8; 64]>::from_elem(0, 64);
-            let Some((bytes, _)) = sealer.seal(kind, 0, payload, &mut frame) else { return };
+            let Some((bytes, _)) = sealer.seal(kind, Flags::NONE, payload, &mut frame) else { return };
             frame.truncate(bytes);
             self.counters.frames_sent += 1;
             self.outputs.push_back(Output::Datagram { path, frame });
-        }
-    }
-}
-
-/// Returns the connection a packet to the host belongs to.
-fn inbound_key(flow: FlowId, packet: &Packet) -> Option<ConnectionKey> {
-    match packet.transport {
-        Transport::Tcp(tcp) => Some(ConnectionKey {
-            flow,
-            protocol: packet.protocol.0,
-            host_port: tcp.destination_port,
-            far_port: tcp.source_port,
-        }),
-        Transport::Udp(udp) => Some(ConnectionKey {
-            flow,
-            protocol: packet.protocol.0,
-            host_port: udp.destination_port,
-            far_port: udp.source_port,
-        }),
-        Transport::IcmpError(error) => match error.kind {
-            IcmpKind::Unreachable { .. }
-            | IcmpKind::TooBig { .. }
-            | IcmpKind::TimeExceeded
-            | IcmpKind::Other => Some(ConnectionKey {
-                flow,
-                protocol: error.inner.protocol.0,
-                host_port: error.inner.source_port,
-                far_port: error.inner.destination_port,
-            }),
-        },
-        Transport::Echo(_) | Transport::Icmp | Transport::LaterFragment | Transport::Other => {
-            connection_key(flow, packet)
         }
     }
 }

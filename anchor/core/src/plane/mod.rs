@@ -7,7 +7,7 @@
 //! What crosses the overlay (`docs/protocol.md` section 3): IPv4 as IPv4, IPv6 as IPv6. A client
 //! writes its own machine as source [`OWN_HOST`], whichever of its addresses was used, and a host
 //! behind it by its LAN address; the holder maps (peer, that source) to a client address and
-//! back. [`TO_CLIENT`] marks what a holder sends back, so that both ends know whose tables rule.
+//! back. [`Flags::TO_CLIENT`] marks what a holder sends back, so that both ends know whose tables rule.
 //!
 //! Not here: which anchors exist and what they may (`membership`, `routes`), handshakes
 //! (`session::noise`), and cutting or joining super-packets (`packet`, called by the shell).
@@ -25,6 +25,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
+use conflux_proto::frame::Flags;
 use conflux_proto::id::AnchorKey;
 use ipnet::{IpNet, Ipv4Net};
 use smallvec::SmallVec;
@@ -35,11 +36,11 @@ pub use outbound::ToPeer;
 pub use view::{FlowView, PeerView, Sizes};
 
 use crate::clients::Clients;
-use crate::connections::Connections;
+use crate::connections::{Connections, Limits as ConnectionLimits};
 use crate::cost::Costs;
 use crate::flows::Flows;
 use crate::ids::{Host, PeerIx};
-use crate::liveness::Liveness;
+use crate::liveness::{Liveness, Sent};
 use crate::packet::Offload;
 use crate::reason::Reason;
 use crate::routes::Routes;
@@ -52,11 +53,6 @@ use hold::Holds;
 /// anchor without an IPv4 of its own has on its interface (RFC 7335; never advertised).
 pub const OWN_HOST: Ipv4Addr = Ipv4Addr::new(192, 0, 0, 2);
 
-/// DATA frame flag: the packet's transport checksum holds the pseudo-header sum only.
-pub const CHECKSUM_PARTIAL: u8 = 1;
-/// DATA frame flag: the sender is a holder and answers a client.
-pub const TO_CLIENT: u8 = 2;
-
 /// One way to reach a peer: which of our sockets, and where to.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Path {
@@ -67,18 +63,18 @@ pub struct Path {
 }
 
 /// Limits of the tables; each entry's size is stated in its module.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Limits {
     /// Flows; the longest idle one goes at the cap.
     pub flows: usize,
-    /// Connection notes; the longest idle one goes at the cap.
-    pub connections: usize,
+    /// Connection notes and stored SYNs.
+    pub connections: ConnectionLimits,
 }
 
 impl Default for Limits {
-    /// One million flows (150 MB when full) and as many connection notes.
+    /// One million flows (150 MB when full) and 262,144 connection notes.
     fn default() -> Self {
-        Self { flows: 1 << 20, connections: 1 << 20 }
+        Self { flows: 1 << 20, connections: ConnectionLimits::default() }
     }
 }
 
@@ -126,7 +122,7 @@ pub enum Output {
         /// To whom.
         peer: PeerIx,
         /// DATA frame flags.
-        flags: u8,
+        flags: Flags,
         /// The packet as it crosses the wire.
         packet: Vec<u8>,
     },
@@ -136,6 +132,16 @@ pub enum Output {
         packet: Vec<u8>,
         /// Its offload.
         offload: Offload,
+    },
+    /// Pass this packet to [`Plane::from_peer`], as if the peer had sent it; its checksums are
+    /// complete.
+    FromPeer {
+        /// The peer whose flow or client it is about.
+        peer: PeerIx,
+        /// DATA frame flags.
+        flags: Flags,
+        /// The packet in the form it would have on the wire.
+        packet: Vec<u8>,
     },
     /// Send this sealed frame.
     Datagram {
@@ -267,7 +273,7 @@ impl Plane {
         session: &SessionKeys,
     ) -> bool {
         self.keys.insert(peer, key);
-        let is_first = !self.sessions.can_send(peer);
+        let is_first = !self.sessions.can_send(peer) || self.liveness.is_failed(peer);
         if !self.sessions.install(now.mono, peer, session) {
             return false;
         }
@@ -326,10 +332,10 @@ impl Plane {
     }
 
     /// Notes DATA frames sent to `peer`, up to `highest`.
-    pub fn note_sent(&mut self, now: Mono, peer: PeerIx, flags: u8, frames: u32, highest: SentAt) {
+    pub fn note_sent(&mut self, now: Mono, peer: PeerIx, flags: Flags, frames: u32, highest: SentAt) {
         self.counters.frames_sent += u64::from(frames);
-        if flags & TO_CLIENT == 0 {
-            self.liveness.handle_sent(now, peer, highest);
+        if !flags.contains(Flags::TO_CLIENT) {
+            self.liveness.handle_sent(now, peer, position(highest));
         }
         if self.sessions.wants_rotation(now, peer)
             && is_due(&mut self.rotation_asked, now, peer, ASK_EVERY * 5)
@@ -359,6 +365,11 @@ impl Plane {
         }
     }
 
+    /// Says whether data may be exchanged with a peer.
+    fn may_exchange(&self, peer: PeerIx) -> bool {
+        self.routes.peer(peer).is_some_and(|facts| facts.may_exchange)
+    }
+
     /// Says whose host a source address is; `None` for a stranger's.
     fn host_of(&self, source: IpAddr) -> Option<Host> {
         let is_own = match source {
@@ -379,6 +390,11 @@ impl Plane {
             IpAddr::V6(_) => self.own.overlay.into(),
         }
     }
+}
+
+/// Returns a position among sent frames as liveness counts it.
+const fn position(at: SentAt) -> Sent {
+    Sent { generation: at.generation, counter: at.counter }
 }
 
 /// Says whether something may be asked for `peer` again, and remembers that it was.

@@ -1,16 +1,19 @@
 //! From the interface to a peer: whose packet it is, which flow, which holder, and the form it
 //! has on the wire. Each super-packet passes here once.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 
-use super::{Head, OWN_HOST, Output, Plane, TO_CLIENT};
+use conflux_proto::frame::Flags;
+
+use super::{Head, OWN_HOST, Output, Plane};
 use crate::choose::choose;
 use crate::connections::{ConnectionKey, Outbound};
 use crate::cost::Cost;
 use crate::flows::{Direction, Flow, FlowKey, IDLE_AFTER};
 use crate::ids::{FlowId, Host, PeerIx};
 use crate::packet::{
-    Offload, Packet, TcpFlags, Transport, Unreachable, build_reset, build_unreachable,
+    Offload, Packet, Reason as Unreachable, TcpFlags, Transport, build_reset, build_too_big,
+    build_unreachable,
 };
 use crate::plane::counters::DropReason;
 use crate::reason::Reason;
@@ -26,8 +29,8 @@ pub enum ToPeer {
     Send {
         /// To whom.
         peer: PeerIx,
-        /// DATA frame flags, [`super::CHECKSUM_PARTIAL`] excepted: the shell knows its cuts.
-        flags: u8,
+        /// DATA frame flags, [`Flags::PARTIAL_CHECKSUM`] excepted: the shell knows its cuts.
+        flags: Flags,
     },
     /// It waits for a holder to answer; a copy is kept.
     Held,
@@ -72,7 +75,7 @@ impl Plane {
             return self.answer_client(now, head, offload, &packet);
         }
         let Some(host) = self.host_of(packet.source) else {
-            self.refuse(head, &packet, Unreachable::Prohibited);
+            self.refuse(head, &packet, Unreachable::AdminProhibited);
             return Err(DropReason::ForeignSource);
         };
         let spelled = match packet.destination {
@@ -101,11 +104,12 @@ impl Plane {
                 six_to_four_in_place(head, &packet, offload, destination)?;
             }
             (None, IpAddr::V4(source)) if host == Host::Own && source != OWN_HOST => {
-                rewrite_source(head.packet(), &packet, offload.checksum, OWN_HOST.into());
+                rewrite_source(head.packet(), &packet, offload.checksum, OWN_HOST.into())
+                    .map_err(|_| DropReason::Untranslatable)?;
             }
             (None, _) => {}
         }
-        Ok(ToPeer::Send { peer, flags: 0 })
+        Ok(ToPeer::Send { peer, flags: Flags::NONE })
     }
 
     /// Sends a packet for a client address back to the client it stands for.
@@ -120,19 +124,20 @@ impl Plane {
             return Err(DropReason::NoMapping);
         };
         let Some((peer, host)) = self.clients.resolve(now.boot, address) else {
-            self.refuse(head, packet, Unreachable::Host);
+            self.refuse(head, packet, Unreachable::HostUnreachable);
             return Err(DropReason::NoMapping);
         };
-        if !self.routes.may_exchange(peer) {
-            self.refuse(head, packet, Unreachable::Prohibited);
+        if !self.may_exchange(peer) {
+            self.refuse(head, packet, Unreachable::AdminProhibited);
             return Err(DropReason::Taint);
         }
         if !self.sessions.can_send(peer) {
             self.ask_for_session(now.mono, peer);
             return Err(DropReason::NoSession);
         }
-        rewrite_destination(head.packet(), packet, offload.checksum, host);
-        Ok(ToPeer::Send { peer, flags: TO_CLIENT })
+        rewrite_destination(head.packet(), packet, offload.checksum, host)
+            .map_err(|_| DropReason::Untranslatable)?;
+        Ok(ToPeer::Send { peer, flags: Flags::TO_CLIENT })
     }
 
     /// Finds the flow of a packet and its holder; draws where SPEC section 4 says so.
@@ -155,17 +160,18 @@ impl Plane {
         let Some(holder) = holder else {
             return self.place_stranded(now, id, &flow, head, packet);
         };
-        if now.boot.since(flow.last) < IDLE_AFTER || self.continues_open(id, packet) {
+        if now.boot.since(flow.last) < IDLE_AFTER || self.continues_open(now, id, packet) {
             return Ok(Placed::On(id, holder));
         }
         self.place_idle(now, id, &flow, holder, head, offload)
     }
 
     /// Says whether a packet belongs to a connection that is still open.
-    fn continues_open(&self, flow: FlowId, packet: &Packet) -> bool {
+    fn continues_open(&self, now: Now, flow: FlowId, packet: &Packet) -> bool {
         match packet.transport {
             Transport::Tcp(tcp) if !tcp.flags.contains(TcpFlags::SYN) => {
-                connection_key(flow, packet).is_some_and(|key| self.connections.is_open(&key))
+                ConnectionKey::of_outbound(flow, packet)
+                    .is_some_and(|key| self.connections.is_open(now, &key))
             }
             _ => false,
         }
@@ -189,10 +195,10 @@ impl Plane {
         };
         let Some(drawn) = self.draw(now, &candidates) else {
             self.want_group(now, key.destination);
-            self.refuse(head, packet, Unreachable::Host);
+            self.refuse(head, packet, Unreachable::HostUnreachable);
             return Err(DropReason::NoHolder);
         };
-        let reason = if candidates.len() == 1 { Reason::Single } else { Reason::New };
+        let reason = Reason::New.among(candidates.len());
         self.make_room(now);
         let id = self.flows.insert(now.boot, key, prefix_len, Some(drawn), reason);
         self.counters.choose(reason);
@@ -239,7 +245,7 @@ impl Plane {
         let Some(drawn) = drawn else {
             self.want_group(now, flow.key.destination);
             self.answer_reset(now, id, head, packet);
-            self.refuse(head, packet, Unreachable::Host);
+            self.refuse(head, packet, Unreachable::HostUnreachable);
             return Err(DropReason::NoHolder);
         };
         let reason = if flow.reason == Reason::Left { Reason::Left } else { Reason::Failed };
@@ -281,8 +287,8 @@ impl Plane {
                     .collect();
                 Ok((group.network.prefix_len(), answering))
             }
-            Some(Route::Refused(_)) => Err((DropReason::RefusedNetwork, Unreachable::Prohibited)),
-            Some(Route::Local) | None => Err((DropReason::NoRoute, Unreachable::Host)),
+            Some(Route::Refused(_)) => Err((DropReason::RefusedNetwork, Unreachable::AdminProhibited)),
+            Some(Route::Local) | None => Err((DropReason::NoRoute, Unreachable::HostUnreachable)),
         }
     }
 
@@ -301,8 +307,7 @@ impl Plane {
         head: &mut Head<'_>,
         packet: &Packet,
     ) -> Result<(), DropReason> {
-        let Some(key) = connection_key(flow, packet) else { return Ok(()) };
-        let was_open = self.connections.has_open(flow);
+        let Some(key) = ConnectionKey::of_outbound(flow, packet) else { return Ok(()) };
         let noted = self.connections.note_outbound(
             now,
             key,
@@ -310,7 +315,6 @@ impl Plane {
             packet,
             &head.bytes[head.start..],
         );
-        self.watch(now, flow, was_open);
         match noted {
             Outbound::Pass => Ok(()),
             Outbound::Clash => {
@@ -345,7 +349,7 @@ impl Plane {
             | Transport::IcmpError(_)
             | Transport::Icmp
             | Transport::LaterFragment
-            | Transport::Other => self.refuse(head, packet, Unreachable::Port),
+            | Transport::Other => self.refuse(head, packet, Unreachable::PortUnreachable),
         }
     }
 
@@ -353,38 +357,38 @@ impl Plane {
     fn reset_sender(&mut self, packet: &Packet, sequence: u32, acknowledgment: Option<u32>) {
         let Transport::Tcp(tcp) = packet.transport else { return };
         let mut reset = Vec::new();
-        build_reset(
-            &mut reset,
-            (packet.destination, tcp.destination_port),
-            (packet.source, tcp.source_port),
-            sequence,
-            acknowledgment,
-        );
-        self.outputs.push_back(Output::ToHost(reset));
+        let from = SocketAddr::new(packet.destination, tcp.destination_port);
+        let to = SocketAddr::new(packet.source, tcp.source_port);
+        if build_reset(&mut reset, from, to, sequence, acknowledgment).is_ok() {
+            self.outputs.push_back(Output::ToHost(reset));
+        }
+    }
+
+    /// Tells the sender of a packet that was to be sealed that it is too big for the path.
+    pub fn refuse_too_big(&mut self, peer: PeerIx, flags: Flags, packet: &[u8], limit_bytes: usize) {
+        let Ok(parsed) = Packet::parse(packet, packet.len()) else { return };
+        let limit = u16::try_from(limit_bytes).unwrap_or(u16::MAX);
+        let mut error = Vec::new();
+        if build_too_big(&mut error, packet, parsed.destination, limit).is_err() {
+            return;
+        }
+        // The packet has its wire form already. The error is made to look as if the peer had sent
+        // it, so that it finds the sender the way a peer's own error would.
+        let back = match (flags.contains(Flags::TO_CLIENT), parsed.destination) {
+            (true, _) | (false, IpAddr::V6(_)) => Flags::NONE,
+            (false, IpAddr::V4(_)) => Flags::TO_CLIENT,
+        };
+        self.loop_back(peer, back, error);
     }
 
     /// Tells the sender of a packet by ICMP that it goes nowhere.
     fn refuse(&mut self, head: &mut Head<'_>, packet: &Packet, why: Unreachable) {
         let from = self.errors_from(packet.source);
         let mut error = Vec::new();
-        if build_unreachable(&mut error, head.packet(), packet, from, why) {
+        if build_unreachable(&mut error, head.packet(), from, why).is_ok() {
             self.outputs.push_back(Output::ToHost(error));
         }
     }
-}
-
-/// Returns the connection a packet from the host belongs to; `None` where there is none to note
-/// (ICMP errors, later fragments).
-pub(super) fn connection_key(flow: FlowId, packet: &Packet) -> Option<ConnectionKey> {
-    let protocol = packet.protocol.0;
-    let (host_port, far_port) = match packet.transport {
-        Transport::Tcp(tcp) => (tcp.source_port, tcp.destination_port),
-        Transport::Udp(udp) => (udp.source_port, udp.destination_port),
-        Transport::Echo(echo) => (echo.identifier, 0),
-        Transport::Other => (0, 0),
-        Transport::IcmpError(_) | Transport::Icmp | Transport::LaterFragment => return None,
-    };
-    Some(ConnectionKey { flow, protocol, host_port, far_port })
 }
 
 fn six_to_four_in_place(
@@ -393,10 +397,9 @@ fn six_to_four_in_place(
     offload: &mut Offload,
     destination: std::net::Ipv4Addr,
 ) -> Result<(), DropReason> {
-    let before = head.bytes.len() - head.start;
     let moved = six_to_four(head.packet(), packet, offload, OWN_HOST, destination)
         .map_err(|_| DropReason::Untranslatable)?;
     head.start += moved;
-    head.total -= before - (head.bytes.len() - head.start);
+    head.total -= moved;
     Ok(())
 }

@@ -2,9 +2,10 @@
 //! parts want sent. Also the upkeep of what liveness is told about flows: which holders have open
 //! connections to watch, which groups are in use.
 
+use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
-use conflux_proto::frame::{FrameType, Keepalive, Probe};
+use conflux_proto::frame::{FrameType, Probe};
 use ipnet::IpNet;
 use smallvec::SmallVec;
 
@@ -13,9 +14,10 @@ use crate::connections::Action;
 use crate::flows::IDLE_AFTER;
 use crate::ids::{FlowId, PeerIx};
 use crate::liveness::Event as LivenessEvent;
-use crate::packet::build_reset;
+use crate::packet::{Offload, build_reset};
 use crate::routes::Route;
 use crate::time::{Mono, Now};
+use crate::translate::spelled;
 
 /// How often idle flows are looked for while there are any.
 const EXPIRY_EVERY: Duration = Duration::from_secs(15);
@@ -55,6 +57,10 @@ impl Plane {
                 self.handle_liveness(now, event);
                 continue;
             }
+            if let Some(change) = self.connections.poll_change() {
+                self.watch(now, change.flow, change.has_open);
+                continue;
+            }
             let action = self.connections.poll_action(now)?;
             self.handle_action(action);
         }
@@ -69,7 +75,7 @@ impl Plane {
                 } else {
                     entry.current.into_iter().collect()
                 };
-                let payload = Probe { probe: id }.encode();
+                let payload = Probe { id }.encode();
                 self.send_frame(peer, FrameType::Probe, &payload, &paths);
                 if !self.sessions.can_send(peer) {
                     self.ask_for_session(now.mono, peer);
@@ -81,12 +87,10 @@ impl Plane {
                 self.outputs.push_back(Output::Event(super::Event::Returned(peer)));
             }
             LivenessEvent::Keepalive { peer } => {
-                let Some(received) = self.sessions.received(peer) else { return };
                 let Some(path) = self.paths.get(&peer).and_then(|paths| paths.current) else {
                     return;
                 };
-                let payload =
-                    Keepalive { receiver: received.index, highest: received.counter }.encode();
+                let payload = self.progress(peer).encode();
                 self.send_frame(peer, FrameType::Keepalive, &payload, &[path]);
             }
         }
@@ -97,24 +101,20 @@ impl Plane {
             Action::Reset { key, origin, sequence } => {
                 let Some(flow) = self.flows.get(key.flow) else { return };
                 let far = match (origin, flow.key.destination) {
-                    (std::net::IpAddr::V6(_), std::net::IpAddr::V4(far)) => {
-                        crate::translate::spelled(far).into()
-                    }
+                    (IpAddr::V6(_), IpAddr::V4(far)) => spelled(far).into(),
                     (_, far) => far,
                 };
                 let mut reset = Vec::new();
-                build_reset(
-                    &mut reset,
-                    (far, key.far_port),
-                    (origin, key.host_port),
-                    sequence,
-                    None,
-                );
-                self.counters.resets += 1;
-                self.outputs.push_back(Output::ToHost(reset));
+                let from = SocketAddr::new(far, key.far_port);
+                let to = SocketAddr::new(origin, key.host_port);
+                if build_reset(&mut reset, from, to, sequence, None).is_ok() {
+                    self.counters.resets += 1;
+                    self.outputs.push_back(Output::ToHost(reset));
+                }
             }
-            Action::ReplaySyn { packet, offload, .. } => {
+            Action::ReplaySyn { syn, .. } => {
                 self.counters.syn_replays += 1;
+                let (packet, offload) = (syn.as_bytes().to_vec(), Offload::PLAIN);
                 self.outputs.push_back(Output::FromHost { packet, offload });
             }
         }
@@ -143,7 +143,7 @@ impl Plane {
             next = self.flows.longest_parked();
         }
         let busy = looked_at >= EXPIRY_BATCH;
-        self.next_expiry = (!self.flows.is_empty() || self.connections.len() > 0)
+        self.next_expiry = (!self.flows.is_empty() || !self.connections.is_empty())
             .then(|| now.mono + if busy { Duration::from_millis(10) } else { EXPIRY_EVERY });
     }
 
@@ -160,8 +160,7 @@ impl Plane {
     }
 
     fn remove_flow(&mut self, now: Now, id: FlowId) {
-        let was_open = self.connections.has_open(id);
-        self.watch_holder(now, id, was_open, false);
+        self.watch(now, id, false);
         self.holds.remove(id);
         self.connections.remove_flow(id);
         let Some(flow) = self.flows.remove(id) else { return };
@@ -176,7 +175,7 @@ impl Plane {
             let is_used = self
                 .used
                 .keys()
-                .any(|network| self.routes.holds_address(holder, network.network()));
+                .any(|network| self.routes.holds(holder, *network));
             self.liveness.set_used(now.mono, holder, is_used);
         }
     }
@@ -195,26 +194,25 @@ impl Plane {
         }
     }
 
-    /// Tells liveness when a flow's first connection opened or its last one closed.
-    pub(super) fn watch(&mut self, now: Now, id: FlowId, was_open: bool) {
-        let is_open = self.connections.has_open(id);
-        self.watch_holder(now, id, was_open, is_open);
-    }
-
-    pub(super) fn watch_holder(&mut self, now: Now, id: FlowId, was_open: bool, is_open: bool) {
-        if was_open == is_open {
+    /// Tells liveness when the first flow of a holder got an open connection or the last one lost
+    /// it. A flow counts once, whichever holder it is on.
+    pub(super) fn watch(&mut self, now: Now, id: FlowId, is_open: bool) {
+        let Some(holder) = self.flows.get(id).and_then(|flow| flow.holder) else { return };
+        if self.flows.set_watched(id, is_open) == is_open {
             return;
         }
-        let Some(holder) = self.flows.get(id).and_then(|flow| flow.holder) else { return };
         let count = self.watched.entry(holder).or_insert(0);
         let before = *count;
         *count = if is_open { before + 1 } else { before.saturating_sub(1) };
         if (before == 0) != (*count == 0) {
             self.liveness.set_watched(now.mono, holder, is_open);
         }
+        if self.watched.get(&holder) == Some(&0) {
+            self.watched.remove(&holder);
+        }
     }
 
-    fn group_of(&self, destination: std::net::IpAddr) -> SmallVec<[PeerIx; 8]> {
+    fn group_of(&self, destination: IpAddr) -> SmallVec<[PeerIx; 8]> {
         match self.routes.lookup(destination) {
             Some(Route::Group(group)) => group.holders.iter().copied().collect(),
             Some(Route::Local | Route::Refused(_)) | None => SmallVec::new(),
@@ -222,7 +220,7 @@ impl Plane {
     }
 }
 
-fn network_of(destination: std::net::IpAddr, prefix_len: u8) -> IpNet {
+pub(super) fn network_of(destination: IpAddr, prefix_len: u8) -> IpNet {
     IpNet::new(destination, prefix_len)
         .expect("a matched prefix fits its address")
         .trunc()

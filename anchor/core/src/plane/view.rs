@@ -68,6 +68,7 @@ impl Plane {
     pub fn answering_groups(&self) -> usize {
         self.routes
             .groups()
+            .iter()
             .filter(|group| {
                 group.holders.iter().filter(|&&holder| !self.liveness.is_failed(holder)).count()
                     >= 2

@@ -7,13 +7,10 @@ use aws_lc_rs::aead::{AES_256_GCM, Aad, CHACHA20_POLY1305, LessSafeKey, Nonce, U
 
 use super::noise::SessionKeys;
 use super::replay::Window;
-use conflux_proto::frame::HEADER_BYTES;
-
-/// Bytes of an AEAD tag.
-pub(super) const TAG_BYTES: usize = 16;
+use conflux_proto::frame::{HEADER_BYTES, OVERHEAD_BYTES};
 
 /// What a frame adds to the packet it carries: header and tag.
-pub const MAX_FRAME_OVERHEAD: usize = HEADER_BYTES + TAG_BYTES;
+pub const MAX_FRAME_OVERHEAD: usize = OVERHEAD_BYTES;
 
 /// The AEAD of a session's data frames.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

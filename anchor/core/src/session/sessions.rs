@@ -7,7 +7,7 @@
 
 use std::time::Duration;
 
-use conflux_proto::frame::{FrameType, HEADER_BYTES, Header};
+use conflux_proto::frame::{Flags, FrameType, HEADER_BYTES, Header};
 
 use super::keys::{MAX_FRAME_OVERHEAD, Pair};
 use super::noise::SessionKeys;
@@ -136,9 +136,9 @@ impl Sessions {
         if frame.len() < MAX_FRAME_OVERHEAD {
             return Err(OpenFailed::Malformed);
         }
+        let header = Header::decode(frame).map_err(|_| OpenFailed::Malformed)?;
         let (head, body) =
             frame.split_first_chunk_mut::<HEADER_BYTES>().ok_or(OpenFailed::Malformed)?;
-        let header = Header::decode(head).map_err(|_| OpenFailed::Malformed)?;
         let peer = *self.indices.get(&header.receiver).ok_or(OpenFailed::UnknownIndex)?;
         let pair = self
             .peers
@@ -215,7 +215,7 @@ impl Sealer<'_> {
     pub fn seal(
         &mut self,
         kind: FrameType,
-        flags: u8,
+        flags: Flags,
         plaintext: &[u8],
         out: &mut [u8],
     ) -> Option<(usize, SentAt)> {

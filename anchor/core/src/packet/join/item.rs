@@ -30,7 +30,7 @@ pub(super) struct New<'a> {
     pub(super) tag: u32,
     pub(super) flags: u8,
     pub(super) checksum: Checksum,
-    pub(super) packet: Packet,
+    pub(super) packet: &'a Packet,
     pub(super) head: &'a [u8],
     pub(super) link: u32,
 }
@@ -86,12 +86,12 @@ impl Item {
         let payload_bytes = new.packet.total_bytes - new.packet.all_header_bytes();
         self.tag = new.tag;
         self.flags = new.flags;
-        self.packet = new.packet;
+        self.packet = *new.packet;
         self.head_bytes = new.head.len();
         self.first_link = new.link;
         self.last_link = new.link;
         self.buffer[HEADROOM..HEADROOM + new.head.len()].copy_from_slice(new.head);
-        self.is_open = is_joinable && !ends(&new.packet);
+        self.is_open = is_joinable && !ends(new.packet);
         self.checksum = new.checksum;
         self.pieces = 1;
         self.segment_bytes = payload_bytes;
@@ -104,7 +104,7 @@ impl Item {
         self.last_link = new.link;
         self.pieces += 1;
         self.payload_bytes += payload_bytes;
-        self.is_open = payload_bytes == self.segment_bytes && !ends(&new.packet);
+        self.is_open = payload_bytes == self.segment_bytes && !ends(new.packet);
         if let (Transport::Tcp(mine), Transport::Tcp(its)) =
             (&mut self.packet.transport, &new.packet.transport)
         {

@@ -178,7 +178,7 @@ impl Joiner {
             tag,
             flags,
             checksum,
-            packet,
+            packet: &packet,
             head: &bytes[..head_bytes],
             link,
         };
@@ -242,7 +242,7 @@ impl Joiner {
     /// Returns the place where the last packet of this packet's connection is remembered. A
     /// fragment, whose connection cannot be told, keeps its order against all of them.
     fn slot(&mut self, new: &New<'_>) -> Option<usize> {
-        let packet = &new.packet;
+        let packet = new.packet;
         if packet.fragment.is_some() {
             self.slots.fill(NONE);
             return None;

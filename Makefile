@@ -1,0 +1,68 @@
+# One word per task; ARGS goes to the command: make up ARGS="--ipv4 10.128.0.9"
+
+CARGO      ?= cargo
+TARGET     := $(or $(CARGO_TARGET_DIR),$(CURDIR)/target)
+CONFLUX    := $(TARGET)/release/conflux
+SUDO       := $(if $(filter 0,$(shell id -u)),,sudo)
+SOAK_CASES ?= 20000
+ARGS       ?=
+
+.PHONY: help build setup test lint deny unit e2e demo soak up down uninstall
+
+help:
+	@echo "make up [ARGS=..]   build, install and start on this machine"
+	@echo "make down           stop, keep everything"
+	@echo "make uninstall      stop and remove everything"
+	@echo "make demo           a failover to watch, in namespaces of its own"
+	@echo "make test           install what is missing, then every check (lint, deny, unit, e2e)"
+	@echo "make soak           the randomised tests, for long (SOAK_CASES=$(SOAK_CASES) each)"
+
+build:
+	$(CARGO) build --release --locked -p conflux
+
+setup:
+	packaging/setup.sh
+
+test: setup lint deny unit e2e
+
+lint:
+	$(CARGO) fmt --all -- --check
+	$(CARGO) clippy --locked --workspace --all-targets -- -D warnings
+	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --locked --workspace --no-deps --quiet
+
+# The advisory database lies on the Internet: checked where that can be reached, said where not.
+deny:
+	$(CARGO) deny --locked check licenses bans sources
+	@if timeout 60 $(CARGO) deny fetch db >/dev/null 2>&1; then \
+	  $(CARGO) deny --locked check advisories; \
+	else \
+	  echo "advisories: the database cannot be reached from here, not checked"; \
+	fi
+
+unit:
+	$(CARGO) nextest run --locked --workspace --exclude e2e
+
+# Namespaces and interfaces need root; the binary under test is the one that ships.
+e2e: build
+	$(SUDO) env "PATH=$$PATH" CONFLUX_BIN="$(CONFLUX)" $(CARGO) nextest run --locked -p e2e
+
+demo: build
+	$(SUDO) env "PATH=$$PATH" CONFLUX_BIN="$(CONFLUX)" \
+	  $(CARGO) run --release --locked --quiet -p e2e --bin demo -- $(ARGS)
+
+soak:
+	PROPTEST_CASES=$(SOAK_CASES) $(CARGO) nextest run --locked --release --run-ignored all \
+	  -p conflux-proto -p conflux-core
+
+up: build
+	$(SUDO) install -m 0755 "$(CONFLUX)" /usr/local/bin/conflux
+	$(SUDO) /usr/local/bin/conflux up $(ARGS)
+
+down:
+	$(SUDO) /usr/local/bin/conflux down
+
+uninstall:
+	$(SUDO) /usr/local/bin/conflux uninstall --yes
+	$(SUDO) rm -f /usr/local/bin/conflux
+
+.NOTPARALLEL:

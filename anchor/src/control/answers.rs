@@ -1,0 +1,445 @@
+//! Answers to the local socket: status, routes, peers, flows, invitations. Gathers; the JSON's
+//! shape is `conflux_proto::api`'s.
+
+use std::time::Duration;
+
+use conflux_core::credential::{TicketTerms, make_ticket};
+use conflux_core::ids::{Host, PeerIx};
+use conflux_core::plane::{FlowView, PeerView};
+use conflux_core::routes::{State, spelled_network};
+use conflux_core::time::Mono;
+use conflux_proto::advert::Reach;
+use conflux_proto::api::{
+    self, Direction, FlowRow, Flows, InterfaceStatus, Invite, InviteRequest, Ipv4Status,
+    MAX_FLOW_ROWS, PeerConnections, PeerRow, PeerState, Peers, RouteRow, RouteState, Routes,
+    Status, Stopping, VERSION, id_letters,
+};
+use conflux_proto::credential::{Advertise, Serial};
+use conflux_proto::id::AnchorKey;
+use conflux_proto::taint::TaintSet;
+use conflux_proto::ticket::Endpoint;
+use ipnet::IpNet;
+
+use super::standing::random_bytes;
+use super::start::MTU_BYTES;
+use super::{Anchor, Ended};
+use crate::api::{Refusal, Request};
+use crate::clock;
+
+/// `status` warns this long before a credential ends (SPEC section 7).
+const WARN_BEFORE_EXPIRY: Duration = Duration::from_secs(90 * 24 * 3600);
+/// Longest life of a ticket: as long as the membership it gives.
+const LONGEST_TICKET: Duration = Duration::from_secs(365 * 24 * 3600);
+/// Endpoints named by a ticket: this anchor's and a few others', so that a realm whose first
+/// machine is gone can still be joined.
+const TICKET_ENDPOINTS: usize = 8;
+
+impl Anchor {
+    /// Answers a request; returns how the anchor ends when that was asked for.
+    pub(super) async fn handle_request(&mut self, now: Mono, request: Request) -> Option<Ended> {
+        // Whoever asked may have hung up: a reply that cannot be given is nobody's loss.
+        match request {
+            Request::Status(reply) => {
+                let _ = reply.send(Ok(self.status(now)));
+            }
+            Request::Routes(reply) => {
+                let _ = reply.send(Ok(self.routes_answer()));
+            }
+            Request::Peers(reply) => {
+                let _ = reply.send(self.peers_answer().await);
+            }
+            Request::Flows(reply) => {
+                let _ = reply.send(self.flows_answer().await);
+            }
+            Request::Metrics(reply) => {
+                let _ = reply.send(self.metrics(now).await);
+            }
+            Request::Invite(request, reply) => {
+                let _ = reply.send(self.invite(&request));
+            }
+            Request::Reload(reply) => {
+                let (answer, ended) = self.reload(now);
+                let _ = reply.send(answer);
+                return ended;
+            }
+            Request::Shutdown(reply) => {
+                self.say_goodbye().await;
+                let _ = reply.send(Ok(Stopping { version: VERSION }));
+                return Some(Ended::Stopped);
+            }
+        }
+        None
+    }
+
+    fn status(&self, now: Mono) -> Status {
+        let key = self.identity.key();
+        let connected =
+            self.peers.iter().filter(|(peer, _)| self.peers.is_connected(*peer)).count();
+        Status {
+            version: VERSION,
+            software: env!("CARGO_PKG_VERSION").to_owned(),
+            ready: true,
+            anchor: key.id().to_string(),
+            id_letters: self.letters(),
+            realm: self.standing.realm.to_string(),
+            overlay: key.overlay(&self.standing.realm),
+            hardware: key.hardware(&self.standing.realm).to_string(),
+            ipv4: self.config.ipv4.as_ref().map(|choice| Ipv4Status {
+                address: choice.address,
+                prefix_len: choice.prefix_len,
+                advertised: choice.advertised,
+            }),
+            interface: InterfaceStatus { name: self.interface.clone(), mtu_bytes: MTU_BYTES },
+            taints: self
+                .standing
+                .taints(&self.config)
+                .iter()
+                .map(|taint| taint.as_str().to_owned())
+                .collect(),
+            listen: self.sockets.clone(),
+            subnets: self.config.subnets.clone(),
+            reach: if self.was_reached { api::Reach::Public } else { api::Reach::Unknown },
+            peers_connected: connected,
+            peers_known: self.membership.realm_size() - 1,
+            issuer: self.standing.is_issuer(),
+            valid_until_unix: self.standing.member().map(|member| member.valid_until.0),
+            joining: self.standing.joining().map(|joining| api::Joining {
+                endpoints: joining
+                    .ticket
+                    .endpoints()
+                    .iter()
+                    .map(ToString::to_string)
+                    .collect(),
+                last_error: self.last_join_error.clone(),
+            }),
+            uptime_seconds: now.since(self.started).as_secs(),
+            warnings: self.warnings(),
+        }
+    }
+
+    /// What needs the operator's action, one sentence each.
+    fn warnings(&self) -> Vec<String> {
+        let mut warnings = Vec::new();
+        if let Some(member) = self.standing.member() {
+            let left = member.valid_until.since(clock::unix());
+            if left < WARN_BEFORE_EXPIRY {
+                warnings.push(format!(
+                    "this anchor's credential ends in {} days: connect it with an issuer of the \
+                     realm, which renews it",
+                    left.as_secs() / 86_400
+                ));
+            }
+        }
+        if self.cloned || !self.conflicting.is_empty() {
+            warnings.push(
+                "two machines use one identity: run `conflux uninstall` on the copy and join it \
+                 with a ticket"
+                    .to_owned(),
+            );
+        }
+        for (key, ahead) in &self.skewed {
+            let direction = if *ahead > 0 { "ahead of" } else { "behind" };
+            warnings.push(format!(
+                "this machine's clock is {} s {direction} that of anchor {}: set the wrong one",
+                ahead.unsigned_abs(),
+                key.id().short()
+            ));
+        }
+        let has = |v4: bool| {
+            self.config.subnets.iter().any(|subnet| subnet.addr().is_ipv4() == v4)
+        };
+        if has(true) && !self.facts.forwards.0 {
+            warnings.push(
+                "the kernel does not forward IPv4, so hosts of --subnet are cut off: \
+                 sysctl -w net.ipv4.ip_forward=1"
+                    .to_owned(),
+            );
+        }
+        if has(false) && !self.facts.forwards.1 {
+            warnings.push(
+                "the kernel does not forward IPv6, so hosts of --subnet are cut off: \
+                 sysctl -w net.ipv6.conf.all.forwarding=1"
+                    .to_owned(),
+            );
+        }
+        if !self.facts.ipv6 {
+            warnings.push(
+                "IPv6 is disabled on this host: the overlay carries IPv4 only".to_owned(),
+            );
+        }
+        for network in &self.facts.taken {
+            warnings.push(format!(
+                "another interface has a route to {network}: traffic for it does not enter the \
+                 overlay"
+            ));
+        }
+        warnings.extend(self.split_addresses());
+        warnings
+    }
+
+    /// The same address under incompatible taints is two groups.
+    fn split_addresses(&self) -> Vec<String> {
+        let taints = self.standing.taints(&self.config);
+        let own = self.config.ipv4.as_ref().map(|choice| choice.address);
+        let mut split: Vec<String> = self
+            .membership
+            .entries()
+            .map(|(_, entry)| entry.advert())
+            .filter(|advert| !taints.may_exchange(&advert.taints))
+            .filter_map(|advert| advert.ipv4)
+            .filter(|address| {
+                Some(*address) == own
+                    || self.routes.group(IpNet::from(std::net::IpAddr::V4(*address))).is_some()
+            })
+            .map(|address| {
+                format!(
+                    "{address} is also held under taints that are incompatible with this \
+                     anchor's: it is two separate groups"
+                )
+            })
+            .collect();
+        split.sort();
+        split.dedup();
+        split
+    }
+
+    fn routes_answer(&self) -> Routes {
+        let routes = self
+            .routes
+            .rows()
+            .iter()
+            .map(|row| RouteRow {
+                network: row.network,
+                spelled: match row.network {
+                    IpNet::V4(network) => Some(spelled_network(network)),
+                    IpNet::V6(_) => None,
+                },
+                via: row.via.iter().map(|key| key.id().to_string()).collect(),
+                state: match row.state {
+                    State::Accepted => RouteState::Accepted,
+                    State::Served => RouteState::Served,
+                    State::Refused => RouteState::Refused,
+                    State::Unadvertised => RouteState::Unadvertised,
+                },
+                why: row.why.map(|why| why.to_string()),
+            })
+            .collect();
+        Routes { version: VERSION, id_letters: self.letters(), routes }
+    }
+
+    async fn peers_answer(&self) -> Result<Peers, Refusal> {
+        let numbers: Vec<PeerIx> = self.peers.iter().map(|(peer, _)| peer).collect();
+        let views = self
+            .data
+            .ask(move |plane, now| {
+                numbers
+                    .into_iter()
+                    .map(|peer| (peer, plane.view_peer(now.mono, peer)))
+                    .collect::<Vec<_>>()
+            })
+            .await
+            .ok_or_else(no_data_thread)?;
+        let mut rows: Vec<PeerRow> =
+            views.into_iter().filter_map(|(peer, view)| self.peer_row(peer, view)).collect();
+        rows.sort_by(|a, b| a.anchor.cmp(&b.anchor));
+        Ok(Peers { version: VERSION, id_letters: self.letters(), peers: rows })
+    }
+
+    fn peer_row(&self, peer: PeerIx, view: PeerView) -> Option<PeerRow> {
+        let entry = self.peers.get(peer)?;
+        let key = entry.key;
+        let known = self.membership.get(&key);
+        let is_connected = self.peers.is_connected(peer);
+        if known.is_none() && !is_connected && !self.remembered.contains_key(&peer) {
+            return None;
+        }
+        let data = self.routes.peer(peer).map(|facts| facts.may_exchange);
+        let state = if is_connected {
+            PeerState::Connected
+        } else if entry.was_connected {
+            PeerState::Lost
+        } else if self.peers.is_dialling(peer) || !entry.conns.is_empty() {
+            PeerState::Connecting
+        } else {
+            PeerState::Known
+        };
+        let quic_rtt = || {
+            let conn = self.peers.in_use(peer, &self.identity.key())?;
+            self.quic.rtt(conn.id)
+        };
+        Some(PeerRow {
+            anchor: key.id().to_string(),
+            overlay: key.overlay(&self.standing.realm),
+            ipv4: known.and_then(|known| known.advert().ipv4).filter(|_| data == Some(true)),
+            hardware: key.hardware(&self.standing.realm).to_string(),
+            state,
+            connections: self.connections_of(peer, &key),
+            data,
+            reach: known.map_or(api::Reach::Unknown, |known| reach(known.advert().reach)),
+            rtt_micros: view
+                .rtt
+                .or_else(quic_rtt)
+                .and_then(|rtt| u64::try_from(rtt.as_micros()).ok()),
+            endpoint: self
+                .paths
+                .lock()
+                .current(peer)
+                .map(|way| way.remote)
+                .or(view.path.map(|path| path.remote)),
+            failed: view.is_failed,
+        })
+    }
+
+    fn connections_of(&self, peer: PeerIx, key: &AnchorKey) -> PeerConnections {
+        let conns = || {
+            self.peers
+                .accepted()
+                .filter(|conn| conn.key == *key)
+                .map(|conn| conn.outgoing)
+        };
+        let in_use = self.peers.in_use(peer, &self.identity.key()).map(|conn| {
+            if conn.outgoing { Direction::Outgoing } else { Direction::Incoming }
+        });
+        PeerConnections {
+            outgoing: conns().any(|outgoing| outgoing),
+            incoming: conns().any(|outgoing| !outgoing),
+            in_use,
+        }
+    }
+
+    async fn flows_answer(&self) -> Result<Flows, Refusal> {
+        let (views, all) = self
+            .data
+            .ask(|plane, now| (plane.view_flows(now, MAX_FLOW_ROWS), plane.sizes().flows))
+            .await
+            .ok_or_else(no_data_thread)?;
+        let flows: Vec<FlowRow> = views.iter().map(|view| self.flow_row(view)).collect();
+        Ok(Flows {
+            version: VERSION,
+            id_letters: self.letters(),
+            left_out: all.saturating_sub(flows.len()),
+            flows,
+        })
+    }
+
+    fn flow_row(&self, view: &FlowView) -> FlowRow {
+        let flow = &view.flow;
+        let destination = flow.key.destination;
+        FlowRow {
+            host: match flow.key.host {
+                Host::Own => None,
+                Host::Behind(address) => Some(address),
+            },
+            destination,
+            network: IpNet::new(destination, flow.prefix_len)
+                .map_or_else(|_| destination.into(), |network| network.trunc()),
+            holder: flow
+                .holder
+                .and_then(|holder| self.peers.get(holder))
+                .map(|peer| peer.key.id().to_string()),
+            reason: flow.reason.to_string(),
+            held_seconds: view.age.as_secs(),
+            idle_seconds: view.idle.as_secs(),
+            open_connections: view.connections,
+            sent_bytes: flow.sent.bytes,
+            received_bytes: flow.received.bytes,
+        }
+    }
+
+    fn invite(&self, request: &InviteRequest) -> Result<Invite, Refusal> {
+        let invalid = |text: String| Refusal::Invalid(text);
+        let granter = self.standing.granter(&self.identity).ok_or_else(|| {
+            Refusal::Unavailable("this anchor is no member of a realm yet".to_owned())
+        })?;
+        let now = clock::unix();
+        let life = Duration::from_secs(request.expires_seconds);
+        if life.is_zero() || life > LONGEST_TICKET {
+            return Err(invalid("--expires takes a time above 0 and at most 365d".to_owned()));
+        }
+        let taints = if request.taints.is_empty() {
+            self.standing.member().map(|member| member.taints.clone())
+        } else {
+            Some(TaintSet::parse(&request.taints).map_err(|error| invalid(error.to_string()))?)
+        };
+        let expires = now + life;
+        let terms = TicketTerms {
+            taints,
+            advertise: advertise(&request.advertise),
+            issuer: request.issuer,
+            expires,
+            endpoints: self.ticket_endpoints(),
+            serial: Serial(*random_bytes::<16>()),
+        };
+        let warnings = if terms.endpoints.is_empty() {
+            vec![
+                "this machine has no address that others could reach: add --peer on the joining \
+                 machine"
+                    .to_owned(),
+            ]
+        } else {
+            Vec::new()
+        };
+        let ticket = make_ticket(granter, terms, &random_bytes::<32>(), now)
+            .map_err(|error| invalid(error.to_string()))?;
+        Ok(Invite {
+            version: VERSION,
+            ticket: ticket.to_text(),
+            expires_unix: expires.0,
+            warnings,
+        })
+    }
+
+    fn ticket_endpoints(&self) -> Vec<Endpoint> {
+        let own = self.endpoints().into_iter();
+        let others = self
+            .membership
+            .entries()
+            .filter(|(_, entry)| entry.advert().reach == Reach::Public)
+            .flat_map(|(_, entry)| entry.advert().endpoints.iter().take(1).copied());
+        own.chain(others)
+            .take(TICKET_ENDPOINTS)
+            .map(|at| Endpoint { host: at.ip().to_string(), port: at.port() })
+            .collect()
+    }
+
+    /// Returns how many letters keep all known ids apart.
+    fn letters(&self) -> usize {
+        let ids: Vec<String> = self
+            .membership
+            .entries()
+            .map(|(key, _)| key.id().to_string())
+            .chain([self.identity.key().id().to_string()])
+            .collect();
+        id_letters(ids.iter().map(String::as_str))
+    }
+}
+
+pub(super) fn no_data_thread() -> Refusal {
+    Refusal::Unavailable("the interface has just been taken away; try again".to_owned())
+}
+
+const fn reach(reach: Reach) -> api::Reach {
+    match reach {
+        Reach::Unknown => api::Reach::Unknown,
+        Reach::Public => api::Reach::Public,
+        Reach::NatCone => api::Reach::NatCone,
+        Reach::NatSymmetric => api::Reach::NatSymmetric,
+        Reach::RelayOnly => api::Reach::RelayOnly,
+    }
+}
+
+/// Returns what the words of `--advertise` grant; none of them: any private address, no subnet.
+fn advertise(words: &[api::Advertise]) -> Advertise {
+    if words.is_empty() {
+        return Advertise::private_hosts();
+    }
+    let mut granted = Advertise { any: false, private_hosts: false, networks: Vec::new() };
+    for word in words {
+        match word {
+            api::Advertise::Any => granted.any = true,
+            api::Advertise::None => {}
+            api::Advertise::Network(network) => granted.networks.push(*network),
+        }
+    }
+    granted
+}

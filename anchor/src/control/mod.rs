@@ -1,0 +1,342 @@
+//! The control loop: it owns what this anchor knows of its realm, drives the state machines of
+//! `core` that are not on the packet way, and sleeps until something comes or a deadline is due.
+//! QUIC tasks, the data thread, the host's network, the local socket and signals talk to it by
+//! bounded channels; it tells the data thread what follows.
+//!
+//! | file | what it does |
+//! |---|---|
+//! | `start` | from files to a running anchor |
+//! | `standing` | who this anchor is in the realm: founder, member, joiner |
+//! | `peers` | numbers, connections, dial times |
+//! | `link` | connections: hello, admission, messages |
+//! | `handshake` | data keys for each peer |
+//! | `gossip` | adverts and leaves: what is told to whom |
+//! | `routing` | from adverts to routes, paths and interface |
+//! | `host` | the interface and the machine's network |
+//! | `answers`, `metrics`, `reload` | the local socket |
+
+mod answers;
+mod gossip;
+mod handshake;
+mod host;
+mod link;
+mod metrics;
+mod peers;
+mod reload;
+mod routing;
+mod standing;
+mod start;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use conflux_core::identity::Identity;
+use conflux_core::ids::PeerIx;
+use conflux_core::membership::Membership;
+use conflux_core::paths::Way;
+use conflux_core::plane::{Event, Path};
+use conflux_core::routes::Routes;
+use conflux_core::time::Mono;
+use conflux_proto::id::AnchorKey;
+use tokio::sync::mpsc;
+use tokio::time::{Instant, sleep_until};
+use tracing::{info, warn};
+
+use crate::api::Request;
+use crate::clock;
+use crate::data::DataHandle;
+use crate::files::{Config, State};
+use crate::quic::{DialTarget, QuicEvent, QuicHandle, SharedPaths};
+use host::{Facts, Host};
+use peers::Peers;
+use standing::Standing;
+
+pub(crate) use start::start;
+
+/// Goodbyes have this long to be delivered (SPEC section 5).
+const GOODBYE_WITHIN: Duration = Duration::from_secs(1);
+/// How often client mappings are written down while they change.
+const SAVE_EVERY: Duration = Duration::from_secs(60);
+/// Realms up to this size connect everybody (ARCHITECTURE section 4).
+const FULL_MESH: usize = 64;
+
+/// How an anchor's run ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Ended {
+    /// It was told to stop and said goodbye.
+    Stopped,
+    /// It is to start again with the changed configuration; no goodbye was said.
+    Restart,
+    /// Its interface was taken away.
+    InterfaceGone,
+}
+
+/// A running anchor.
+pub(crate) struct Anchor {
+    state: State,
+    layout: crate::files::Layout,
+    config: Config,
+    identity: Arc<Identity>,
+    standing: Standing,
+    epoch: u64,
+    membership: Membership,
+    peers: Peers,
+    quic: QuicHandle,
+    quic_events: mpsc::Receiver<QuicEvent>,
+    paths: SharedPaths,
+    /// Above the data thread, so that it has ended when the interface goes.
+    host: Host,
+    facts: Facts,
+    data: DataHandle,
+    data_events: mpsc::Receiver<Event>,
+    routes: Arc<Routes>,
+    /// Local addresses of the sockets, by the number the data thread has for them.
+    sockets: Vec<SocketAddr>,
+    interface: String,
+    aes: bool,
+    /// Somebody dialled us and was accepted: this anchor can be reached at an endpoint.
+    was_reached: bool,
+    seeds: BTreeMap<SocketAddr, Seed>,
+    seeds_resolve_at: Option<Mono>,
+    resolved: mpsc::Receiver<Vec<SocketAddr>>,
+    resolver: mpsc::Sender<Vec<SocketAddr>>,
+    last_join_error: Option<String>,
+    /// Another machine seems to use this anchor's identity.
+    cloned: bool,
+    /// Anchors of which two machines seem to use the identity.
+    conflicting: BTreeSet<AnchorKey>,
+    /// Peers of the last run that have not been heard of since.
+    remembered: BTreeMap<PeerIx, AnchorKey>,
+    adverts_changed: bool,
+    digest_at: Mono,
+    /// Peers whose clocks differ much from ours: seconds ours is ahead.
+    skewed: BTreeMap<AnchorKey, i64>,
+    save_at: Mono,
+    saved_leases: u64,
+    handshakes: u32,
+    started: Mono,
+    random: fastrand::Rng,
+    _claims: Vec<crate::udp::Claim>,
+}
+
+/// An endpoint to try while it is not known whose it is.
+#[derive(Clone, Copy, Debug)]
+struct Seed {
+    at: Mono,
+    pause: Duration,
+    under_way: bool,
+}
+
+/// What made the loop turn.
+enum Input {
+    Quic(Option<QuicEvent>),
+    Data(Option<Event>),
+    Host(Option<Facts>),
+    Request(Option<Request>),
+    Resolved(Vec<SocketAddr>),
+    Terminate,
+    Timer,
+}
+
+impl Anchor {
+    /// Runs until something ends it. `terminate` yields when the process was asked to stop.
+    pub(crate) async fn run(
+        mut self,
+        requests: &mut mpsc::Receiver<Request>,
+        terminate: &mut mpsc::Receiver<()>,
+    ) -> anyhow::Result<Ended> {
+        loop {
+            let deadline = self.next_deadline();
+            let now = clock::now().mono;
+            let wait = deadline.map(|at| if at > now { at.since(now) } else { Duration::ZERO });
+            let wake = Instant::now() + wait.unwrap_or(Duration::from_secs(3600));
+            let input = tokio::select! {
+                biased;
+                _ = terminate.recv() => Input::Terminate,
+                event = self.quic_events.recv() => Input::Quic(event),
+                event = self.data_events.recv() => Input::Data(event),
+                facts = self.host.facts.recv() => Input::Host(facts),
+                request = requests.recv() => Input::Request(request),
+                Some(seeds) = self.resolved.recv() => Input::Resolved(seeds),
+                () = sleep_until(wake) => Input::Timer,
+            };
+            if let Some(ended) = self.handle(input).await {
+                return Ok(ended);
+            }
+            if self.data.has_ended() {
+                warn!("the interface was taken away; starting anew");
+                return Ok(Ended::InterfaceGone);
+            }
+        }
+    }
+
+    async fn handle(&mut self, input: Input) -> Option<Ended> {
+        let now = clock::now().mono;
+        match input {
+            Input::Quic(Some(event)) => self.handle_quic(now, event),
+            Input::Data(Some(event)) => self.handle_data(now, event),
+            Input::Host(Some(facts)) => self.handle_host(now, facts),
+            Input::Resolved(seeds) => self.add_seeds(now, seeds),
+            Input::Request(Some(request)) => {
+                if let Some(ended) = self.handle_request(now, request).await {
+                    return Some(ended);
+                }
+            }
+            Input::Terminate => {
+                self.say_goodbye().await;
+                return Some(Ended::Stopped);
+            }
+            Input::Host(None) | Input::Request(None) | Input::Timer => {}
+            Input::Quic(None) | Input::Data(None) => return Some(Ended::InterfaceGone),
+        }
+        self.handle_deadlines(now).await;
+        None
+    }
+
+    fn handle_data(&mut self, now: Mono, event: Event) {
+        match event {
+            Event::NeedSession(peer) => self.need_session(now, peer),
+            Event::Rotate(peer) => self.rotate(now, peer),
+            Event::Roamed(peer, path) => {
+                let way = Way { remote: path.remote, local: None };
+                self.paths.lock().roam(peer, way);
+            }
+            Event::Failed { peer, moved, stranded } => {
+                let anchor = self.short(peer);
+                warn!(%anchor, moved, stranded, "holder failed for this machine");
+                self.hurry(now, peer);
+            }
+            Event::LocalFault(peer) => {
+                let anchor = self.short(peer);
+                warn!(%anchor, "nobody answers: this machine's own network is at fault; flows stay");
+            }
+            Event::Returned(peer) => {
+                info!(anchor = %self.short(peer), "holder answers again; new flows may use it");
+            }
+            Event::Left { peer, reason, moved, stranded } => {
+                let anchor = self.short(peer);
+                info!(%anchor, %reason, moved, stranded, "flows left their holder");
+            }
+        }
+    }
+
+    fn handle_host(&mut self, now: Mono, facts: Facts) {
+        self.facts = facts;
+        self.readvertise(now);
+        self.rebuild(now);
+    }
+
+    async fn handle_deadlines(&mut self, now: Mono) {
+        self.run_membership(now);
+        self.dial_due(now);
+        if now >= self.save_at {
+            self.save_at = now + SAVE_EVERY;
+            self.save().await;
+        }
+    }
+
+    fn next_deadline(&self) -> Option<Mono> {
+        let wanted = self.wanted_peers();
+        [
+            Some(self.save_at),
+            Some(self.digest_at),
+            self.membership.poll_timeout(),
+            self.peers.next_dial(wanted.into_iter()),
+            self.next_seed(),
+            self.seeds_resolve_at,
+        ]
+        .into_iter()
+        .flatten()
+        .min()
+    }
+
+    /// Writes down what a restart wants to find again.
+    async fn save(&mut self) {
+        self.save_adverts();
+        let saved = self.saved_leases;
+        let leases = self
+            .data
+            .ask(move |plane, now| {
+                let clients = plane.clients();
+                (clients.revision() != saved).then(|| (clients.revision(), clients.export(), now))
+            })
+            .await
+            .flatten();
+        let Some((revision, leases, now)) = leases else { return };
+        let leases: Vec<_> = leases
+            .into_iter()
+            .map(|lease| crate::files::SavedLease {
+                key: lease.key,
+                host: lease.host,
+                address: lease.address,
+                idle: now.boot.since(lease.last_used),
+            })
+            .collect();
+        match self.state.write_leases(&leases) {
+            Ok(()) => self.saved_leases = revision,
+            Err(error) => warn!(%error, "client addresses could not be written down"),
+        }
+    }
+
+    /// Tells every connected peer that this anchor leaves, and waits until they know.
+    async fn say_goodbye(&mut self) {
+        self.save().await;
+        let waits = self.send_leaves(GOODBYE_WITHIN);
+        let told = futures_util::future::join_all(waits).await;
+        let missed = told.iter().filter(|told| told.is_err()).count();
+        info!(told = told.len() - missed, missed, "said goodbye");
+        self.quic.shut_down("left the realm's network", Duration::from_millis(200)).await;
+    }
+
+    fn short(&self, peer: PeerIx) -> String {
+        self.peers.get(peer).map(|peer| peer.key.id().short()).unwrap_or_default()
+    }
+
+    /// Returns the data thread's path for a peer's address; `None` without a socket for it.
+    fn path_to(&self, remote: SocketAddr) -> Option<Path> {
+        let socket = self.sockets.iter().position(|local| local.is_ipv4() == remote.is_ipv4())?;
+        Some(Path { socket: u8::try_from(socket).ok()?, remote })
+    }
+
+    fn add_seeds(&mut self, now: Mono, seeds: Vec<SocketAddr>) {
+        for seed in seeds {
+            self.seeds.entry(seed).or_insert_with(|| Self::new_seed(now));
+        }
+    }
+
+    fn next_seed(&self) -> Option<Mono> {
+        if !self.needs_seeds() {
+            return None;
+        }
+        self.seeds.values().filter(|seed| !seed.under_way).map(|seed| seed.at).min()
+    }
+
+    /// Seeds are tried while this anchor knows nobody.
+    fn needs_seeds(&self) -> bool {
+        self.peers.accepted().next().is_none()
+    }
+
+    fn dial_due(&mut self, now: Mono) {
+        for peer in self.wanted_peers() {
+            if self.peers.take_dial(peer, now)
+                && let Some(key) = self.peers.get(peer).map(|peer| peer.key)
+            {
+                self.quic.dial(DialTarget::Peer { peer, key });
+            }
+        }
+        if self.seeds_resolve_at.is_some_and(|at| now >= at) {
+            self.resolve_seeds(now);
+        }
+        if !self.needs_seeds() {
+            return;
+        }
+        for (&address, seed) in &mut self.seeds {
+            if !seed.under_way && seed.at <= now {
+                seed.under_way = true;
+                self.quic.dial(DialTarget::Address(address));
+            }
+        }
+    }
+}

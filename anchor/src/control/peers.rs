@@ -1,0 +1,232 @@
+//! The peers as the control loop keeps them: their numbers, their connections, and when each is
+//! to be dialled next. Plain bookkeeping with time passed in; sending is the loop's.
+
+use std::collections::{BTreeMap, HashMap};
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use conflux_core::ids::PeerIx;
+use conflux_core::session::Initiator;
+use conflux_core::time::Mono;
+use conflux_proto::id::AnchorKey;
+use smallvec::SmallVec;
+
+use crate::quic::{ConnId, Psk};
+
+/// First pause after a failed dial; doubled up to [`LONGEST_PAUSE`].
+const FIRST_PAUSE: Duration = Duration::from_secs(1);
+/// A peer that is long gone is asked for this often.
+const LONGEST_PAUSE: Duration = Duration::from_secs(30);
+/// A handshake that got no answer for this long is given up: its connection is reliable, so the
+/// answer is either under way or will not come.
+const HANDSHAKE_WITHIN: Duration = Duration::from_secs(5);
+
+/// A control connection that stands.
+#[derive(Debug)]
+pub(super) struct Conn {
+    pub(super) id: ConnId,
+    pub(super) key: AnchorKey,
+    /// We dialled it.
+    pub(super) outgoing: bool,
+    pub(super) psk: Psk,
+    pub(super) remote: SocketAddr,
+    /// The peer's Hello was accepted: it is a member, or was admitted by us.
+    pub(super) accepted: bool,
+    /// How often the peer had started when it said hello.
+    pub(super) epoch: u64,
+}
+
+/// A handshake begun by us.
+#[derive(Debug)]
+pub(super) struct Handshake {
+    pub(super) conn: ConnId,
+    pub(super) number: u32,
+    pub(super) initiator: Initiator,
+    pub(super) started: Mono,
+}
+
+/// When to dial.
+#[derive(Debug, Clone, Copy)]
+struct Dial {
+    at: Mono,
+    pause: Duration,
+    under_way: bool,
+}
+
+/// One peer.
+#[derive(Debug)]
+pub(super) struct Peer {
+    pub(super) key: AnchorKey,
+    pub(super) conns: SmallVec<[ConnId; 2]>,
+    pub(super) handshake: Option<Handshake>,
+    /// There was a connection once.
+    pub(super) was_connected: bool,
+    /// Data keys were agreed on since it was last gone.
+    pub(super) has_keys: bool,
+    /// How often the data thread asked for new keys since the last ones.
+    pub(super) rotations_asked: u32,
+    dial: Dial,
+}
+
+/// All peers and connections.
+#[derive(Debug, Default)]
+pub(super) struct Peers {
+    numbers: HashMap<AnchorKey, PeerIx>,
+    peers: BTreeMap<PeerIx, Peer>,
+    conns: HashMap<ConnId, Conn>,
+    next: u32,
+}
+
+impl Peers {
+    /// Returns the number of a peer, giving it one at the first meeting.
+    pub(super) fn number(&mut self, key: AnchorKey, now: Mono) -> PeerIx {
+        if let Some(&peer) = self.numbers.get(&key) {
+            return peer;
+        }
+        let peer = PeerIx(self.next);
+        self.next += 1;
+        self.numbers.insert(key, peer);
+        let dial = Dial { at: now, pause: FIRST_PAUSE, under_way: false };
+        self.peers.insert(
+            peer,
+            Peer {
+                key,
+                conns: SmallVec::new(),
+                handshake: None,
+                was_connected: false,
+                has_keys: false,
+                rotations_asked: 0,
+                dial,
+            },
+        );
+        peer
+    }
+
+    pub(super) fn known(&self, key: &AnchorKey) -> Option<PeerIx> {
+        self.numbers.get(key).copied()
+    }
+
+    pub(super) fn get(&self, peer: PeerIx) -> Option<&Peer> {
+        self.peers.get(&peer)
+    }
+
+    pub(super) fn get_mut(&mut self, peer: PeerIx) -> Option<&mut Peer> {
+        self.peers.get_mut(&peer)
+    }
+
+    pub(super) fn conn(&self, conn: ConnId) -> Option<&Conn> {
+        self.conns.get(&conn)
+    }
+
+    pub(super) fn conn_mut(&mut self, conn: ConnId) -> Option<&mut Conn> {
+        self.conns.get_mut(&conn)
+    }
+
+    pub(super) fn add_conn(&mut self, conn: Conn, now: Mono) {
+        let peer = self.number(conn.key, now);
+        if let Some(peer) = self.peers.get_mut(&peer) {
+            peer.conns.push(conn.id);
+        }
+        self.conns.insert(conn.id, conn);
+    }
+
+    /// Forgets a connection; the peer is dialled again soon when it was the last one.
+    pub(super) fn remove_conn(&mut self, conn: ConnId, now: Mono) -> Option<Conn> {
+        let gone = self.conns.remove(&conn)?;
+        let peer = self.numbers.get(&gone.key).copied()?;
+        if let Some(peer) = self.peers.get_mut(&peer) {
+            peer.conns.retain(|other| *other != conn);
+            if peer.handshake.as_ref().is_some_and(|handshake| handshake.conn == conn) {
+                peer.handshake = None;
+            }
+            if peer.conns.is_empty() {
+                peer.dial.at = now;
+            }
+        }
+        Some(gone)
+    }
+
+    /// Returns the accepted connection in use with a peer: the one that the anchor with the
+    /// smaller key dialled when there are two, so that both sides use the same.
+    pub(super) fn in_use(&self, peer: PeerIx, own: &AnchorKey) -> Option<&Conn> {
+        let peer = self.peers.get(&peer)?;
+        let own_is_smaller = *own < peer.key;
+        peer.conns
+            .iter()
+            .filter_map(|conn| self.conns.get(conn))
+            .filter(|conn| conn.accepted)
+            .min_by_key(|conn| (conn.outgoing != own_is_smaller, conn.id))
+    }
+
+    /// Returns all accepted connections.
+    pub(super) fn accepted(&self) -> impl Iterator<Item = &Conn> {
+        self.conns.values().filter(|conn| conn.accepted)
+    }
+
+    /// Returns one accepted connection per peer, the one in use.
+    pub(super) fn neighbours(&self, own: &AnchorKey) -> Vec<(PeerIx, ConnId)> {
+        self.peers
+            .keys()
+            .filter_map(|&peer| Some((peer, self.in_use(peer, own)?.id)))
+            .collect()
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = (PeerIx, &Peer)> {
+        self.peers.iter().map(|(&ix, peer)| (ix, peer))
+    }
+
+    pub(super) fn is_connected(&self, peer: PeerIx) -> bool {
+        self.peers.get(&peer).is_some_and(|peer| {
+            peer.conns.iter().any(|conn| self.conns.get(conn).is_some_and(|conn| conn.accepted))
+        })
+    }
+
+    /// Says whether a dial to the peer is due now, and marks it as under way.
+    pub(super) fn take_dial(&mut self, peer: PeerIx, now: Mono) -> bool {
+        let Some(peer) = self.peers.get_mut(&peer) else { return false };
+        let is_due = peer.conns.is_empty() && !peer.dial.under_way && peer.dial.at <= now;
+        peer.dial.under_way |= is_due;
+        is_due
+    }
+
+    /// Says whether a dial to the peer is under way.
+    pub(super) fn is_dialling(&self, peer: PeerIx) -> bool {
+        self.peers.get(&peer).is_some_and(|peer| peer.dial.under_way)
+    }
+
+    /// Returns when the next of `wanted` is to be dialled.
+    pub(super) fn next_dial(&self, wanted: impl Iterator<Item = PeerIx>) -> Option<Mono> {
+        wanted
+            .filter_map(|peer| self.peers.get(&peer))
+            .filter(|peer| peer.conns.is_empty() && !peer.dial.under_way)
+            .map(|peer| peer.dial.at)
+            .min()
+    }
+
+    /// Notes the outcome of a dial. `spread` in 0..1 keeps a realm's restarts apart.
+    pub(super) fn end_dial(&mut self, peer: PeerIx, now: Mono, succeeded: bool, spread: f64) {
+        let Some(peer) = self.peers.get_mut(&peer) else { return };
+        peer.dial.under_way = false;
+        if succeeded {
+            peer.dial.pause = FIRST_PAUSE;
+        } else {
+            peer.dial.at = now + peer.dial.pause.mul_f64(0.75 + spread / 2.0);
+            peer.dial.pause = (peer.dial.pause * 2).min(LONGEST_PAUSE);
+        }
+    }
+
+    /// Lets the peer be dialled at once: there is news of it, or traffic for it.
+    pub(super) fn hurry(&mut self, peer: PeerIx, now: Mono) {
+        if let Some(peer) = self.peers.get_mut(&peer) {
+            peer.dial.at = peer.dial.at.min(now);
+            peer.dial.pause = FIRST_PAUSE;
+        }
+    }
+
+    /// Says whether a handshake of ours with the peer still waits for its answer.
+    pub(super) fn is_shaking_hands(&self, peer: PeerIx, now: Mono) -> bool {
+        self.peers.get(&peer).and_then(|peer| peer.handshake.as_ref()).is_some_and(|handshake| {
+            now.since(handshake.started) < HANDSHAKE_WITHIN
+        })
+    }
+}

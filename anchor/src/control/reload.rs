@@ -1,0 +1,86 @@
+//! A changed configuration, applied to the running anchor (SPEC section 8: run `up` again). What
+//! the interface or the sockets are made of needs a start anew, without a goodbye: flows and
+//! client addresses survive it.
+
+use conflux_core::time::Mono;
+use conflux_proto::api::{Reloaded, VERSION};
+use tracing::info;
+
+use super::{Anchor, Ended};
+use crate::api::Refusal;
+use crate::clock;
+use crate::files::Config;
+
+impl Anchor {
+    /// Reads the configuration again and applies what changed.
+    pub(super) fn reload(
+        &mut self,
+        now: Mono,
+    ) -> (Result<Reloaded, Refusal>, Option<Ended>) {
+        let config = match Config::load(&self.layout) {
+            Ok(config) => config,
+            Err(error) => return (Err(Refusal::Invalid(error.to_string())), None),
+        };
+        let changed = changes(&self.config, &config);
+        info!(changed = changed.join(", "), "configuration read again");
+        let starts_anew = self.config.interface != config.interface
+            || self.config.listen != config.listen
+            || self.config.client_range != config.client_range;
+        let before = std::mem::replace(&mut self.config, config);
+        if before.taints != self.config.taints {
+            let retainted = self.standing.retaint(
+                &self.state,
+                &self.identity,
+                &self.config,
+                clock::unix(),
+            );
+            if let Err(error) = retainted {
+                self.config = before;
+                return (Err(Refusal::Invalid(error.to_string())), None);
+            }
+            if let Some(member) = self.standing.member()
+                && !member.taints.contains_all(&self.config.taints)
+            {
+                let text = format!(
+                    "taints {} are not all among those granted ({}): nothing was applied; join \
+                     with a ticket that grants them",
+                    self.config.taints, member.taints
+                );
+                self.config = before;
+                return (Err(Refusal::Invalid(text)), None);
+            }
+        }
+        crate::logging::set_level(self.config.log_level);
+        let reloaded =
+            Reloaded { version: VERSION, changed, needs_restart: Vec::new() };
+        if starts_anew {
+            return (Ok(reloaded), Some(Ended::Restart));
+        }
+        if before.peers != self.config.peers {
+            self.seeds_resolve_at = Some(now);
+        }
+        self.readvertise(now);
+        self.rebuild(now);
+        (Ok(reloaded), None)
+    }
+}
+
+/// Returns the names of the settings that differ.
+fn changes(before: &Config, after: &Config) -> Vec<String> {
+    [
+        ("ipv4", before.ipv4 != after.ipv4),
+        ("taints", before.taints != after.taints),
+        ("listen", before.listen != after.listen),
+        ("peers", before.peers != after.peers),
+        ("interface", before.interface != after.interface),
+        ("subnets", before.subnets != after.subnets),
+        ("client_range", before.client_range != after.client_range),
+        ("boot_service", before.boot_service != after.boot_service),
+        ("log_level", before.log_level != after.log_level),
+        ("log_format", before.log_format != after.log_format),
+    ]
+    .into_iter()
+    .filter(|(_, changed)| *changed)
+    .map(|(name, _)| name.to_owned())
+    .collect()
+}

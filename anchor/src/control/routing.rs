@@ -1,0 +1,218 @@
+//! From adverts to what follows: routes for the data thread, paths to peers, and what the
+//! interface carries. Judging is `core::routes`'; this gathers its facts.
+
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+use std::sync::Arc;
+
+use conflux_core::identity::Identity;
+use conflux_core::ids::PeerIx;
+use conflux_core::plane::{OWN_HOST, Path};
+use conflux_core::routes::{self, Claim, OwnFacts, PeerFacts, Routes, State};
+use conflux_core::time::Mono;
+use ipnet::{IpNet, Ipv4Net, Ipv6Net};
+
+use super::host::{Facts, Wanted};
+use super::standing::Standing;
+use super::start::plane_own;
+use super::{Anchor, FULL_MESH};
+use crate::clock;
+use crate::files::Config;
+use crate::netlink::Route;
+
+/// The IPv6 spelling of IPv4 destinations (RFC 8215).
+const SPELLED: Ipv6Net =
+    Ipv6Net::new_assert(Ipv6Addr::new(0x64, 0xff9b, 1, 0, 0, 0, 0, 0), 96);
+/// Translation to IPv6 makes a packet 20 bytes longer.
+const SPELLED_MTU_BYTES: u32 = 1400;
+
+impl Anchor {
+    /// Builds the routes anew and passes on what changed.
+    pub(super) fn rebuild(&mut self, now: Mono) {
+        let own = own_facts(&self.identity, &self.standing, &self.config, &self.facts);
+        let taints = self.standing.taints(&self.config);
+        let mut facts = Vec::new();
+        let mut ways = Vec::new();
+        for (_, entry) in self.membership.entries() {
+            let advert = entry.advert();
+            let peer = self.peers.number(advert.key, now);
+            let permits = |network: &IpNet| entry.member().advertise.permits(network);
+            facts.push(PeerFacts {
+                peer,
+                key: advert.key,
+                overlay: advert.overlay,
+                ipv4: advert.ipv4.map(|address| Claim {
+                    network: address,
+                    granted: permits(&IpNet::from(IpAddr::V4(address))),
+                }),
+                networks: advert
+                    .networks
+                    .iter()
+                    .map(|&network| Claim { network, granted: permits(&network) })
+                    .collect(),
+                may_exchange: taints.may_exchange(&advert.taints),
+            });
+            ways.push((peer, advert.endpoints.clone()));
+        }
+        let routes = Arc::new(routes::build(&own, &facts));
+        for (peer, endpoints) in ways {
+            self.set_endpoints(peer, &endpoints);
+        }
+        let overlay = self.identity.key().overlay(&self.standing.realm);
+        self.host.want(wanted(&self.config, overlay, Some(&routes)));
+        self.routes = routes.clone();
+        let own = plane_own(&self.config, overlay, &self.facts);
+        self.data.run(move |plane, now| {
+            plane.set_own(own);
+            plane.set_routes(now, routes);
+        });
+    }
+
+    /// Takes the endpoints a peer advertises, for QUIC and data alike.
+    fn set_endpoints(&mut self, peer: PeerIx, endpoints: &[SocketAddr]) {
+        let usable: Vec<SocketAddr> =
+            endpoints.iter().copied().filter(|endpoint| self.is_outside(endpoint.ip())).collect();
+        let current = {
+            let mut paths = self.paths.lock();
+            paths.set_candidates(peer, &usable);
+            paths.current(peer)
+        };
+        let all: Vec<Path> = current
+            .map(|way| way.remote)
+            .into_iter()
+            .chain(usable.iter().copied().filter(|at| Some(*at) != current.map(|way| way.remote)))
+            .filter_map(|remote| self.path_to(remote))
+            .collect();
+        self.data.run(move |plane, now| plane.set_paths(now.mono, peer, &all));
+    }
+
+    /// Passes the current way to a peer on to the data thread.
+    pub(super) fn refresh_paths(&mut self, peer: PeerIx) {
+        let candidates = self.paths.lock().candidates(peer).to_vec();
+        self.set_endpoints(peer, &candidates);
+    }
+
+    /// Says whether an address lies outside of the overlay: never an endpoint otherwise.
+    pub(super) fn is_outside(&self, address: IpAddr) -> bool {
+        match address {
+            IpAddr::V4(address) => {
+                let is_own = self
+                    .config
+                    .ipv4
+                    .as_ref()
+                    .is_some_and(|choice| choice.address == address);
+                !is_own
+                    && address != OWN_HOST
+                    && !self.config.client_range.contains(&address)
+            }
+            IpAddr::V6(address) => {
+                !self.standing.realm.overlay_prefix().contains(&address)
+                    && !SPELLED.contains(&address)
+            }
+        }
+    }
+
+    /// Returns the addresses peers are told to try.
+    pub(super) fn endpoints(&self) -> Vec<SocketAddr> {
+        let mut endpoints = Vec::new();
+        for local in &self.sockets {
+            if !local.ip().is_unspecified() {
+                endpoints.push(*local);
+                continue;
+            }
+            let outward = self.facts.outward.iter().copied().filter(|address| {
+                address.is_ipv4() == local.is_ipv4() && self.is_outside(*address)
+            });
+            endpoints.extend(outward.map(|address| SocketAddr::new(address, local.port())));
+        }
+        endpoints.dedup();
+        endpoints.truncate(conflux_proto::advert::MAX_ENDPOINTS);
+        endpoints
+    }
+
+    /// Returns the peers this anchor wants a connection with: everybody in a small realm.
+    pub(super) fn wanted_peers(&self) -> Vec<PeerIx> {
+        let known = self
+            .membership
+            .entries()
+            .filter_map(|(key, _)| self.peers.known(key));
+        let mut wanted: Vec<PeerIx> = known.collect();
+        wanted.extend(self.remembered());
+        wanted.sort_unstable();
+        wanted.dedup();
+        if wanted.len() > FULL_MESH {
+            // Beyond a full mesh an anchor keeps those it exchanges data with and as many others
+            // as keep the realm in one piece.
+            let routes = &self.routes;
+            wanted.sort_by_key(|&peer| {
+                let exchanges = routes.peer(peer).is_some_and(|facts| facts.may_exchange);
+                (!self.peers.is_connected(peer), !exchanges, peer)
+            });
+            wanted.truncate(FULL_MESH);
+        }
+        wanted
+    }
+}
+
+/// Returns this anchor's own facts as routes are judged by them.
+pub(super) fn own_facts(
+    identity: &Identity,
+    standing: &Standing,
+    config: &Config,
+    facts: &Facts,
+) -> OwnFacts {
+    let key = identity.key();
+    OwnFacts {
+        key,
+        overlay: key.overlay(&standing.realm),
+        ipv4: config.ipv4.as_ref().map(|choice| choice.address),
+        ipv4_advertised: config.ipv4.as_ref().is_some_and(|choice| choice.advertised),
+        networks: config.subnets.clone(),
+        local_networks: facts
+            .connected
+            .iter()
+            .copied()
+            .filter(|network| !config.subnets.contains(network))
+            .collect(),
+        client_range: config.client_range,
+    }
+}
+
+/// Returns what the interface is to carry.
+pub(super) fn wanted(config: &Config, overlay: Ipv6Addr, routes: Option<&Routes>) -> Wanted {
+    let source = config.ipv4.as_ref().map_or(OWN_HOST, |choice| choice.address);
+    let mut addresses = vec![IpNet::V6(Ipv6Net::from(overlay)), IpNet::V4(Ipv4Net::from(source))];
+    let realm = Ipv6Net::new_assert(overlay, 48).trunc();
+    let to = |destination: IpNet, mtu_bytes: Option<u32>| Route {
+        destination,
+        metric: None,
+        mtu_bytes,
+        source: Some(match destination {
+            IpNet::V4(_) => source.into(),
+            IpNet::V6(_) => overlay.into(),
+        }),
+    };
+    let mut all = vec![
+        to(realm.into(), None),
+        to(SPELLED.into(), Some(SPELLED_MTU_BYTES)),
+        to(config.client_range.into(), None),
+    ];
+    if let Some(choice) = &config.ipv4
+        && choice.prefix_len < 32
+    {
+        let network = Ipv4Net::new_assert(choice.address, choice.prefix_len).trunc();
+        all.push(to(network.into(), None));
+    }
+    if let Some(routes) = routes {
+        let accepted = routes.rows().iter().filter(|row| row.state == State::Accepted);
+        all.extend(accepted.map(|row| to(row.network, None)));
+    }
+    all.sort();
+    all.dedup_by_key(|route| route.destination);
+    addresses.sort();
+    Wanted { addresses, routes: all }
+}
+
+/// Returns the present moment as the control loop counts.
+pub(super) fn now() -> Mono {
+    clock::now().mono
+}

@@ -1,0 +1,232 @@
+//! From the files of an installation to a running anchor. Nothing is changed on the host before
+//! the configuration and the state directory have been read.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use anyhow::Context;
+use conflux_core::clients::{Clients, Lease};
+use conflux_core::identity::Identity;
+use conflux_core::membership::{DIGEST_INTERVAL, Membership};
+use conflux_core::paths::Paths;
+use conflux_core::plane::{Limits, Own, Plane};
+use conflux_core::routes;
+use tokio::sync::mpsc;
+use tracing::{info, warn};
+
+use super::host::{Facts, Host};
+use super::peers::Peers;
+use super::routing::{own_facts, wanted};
+use super::standing::{Standing, random_bytes};
+use super::{Anchor, SAVE_EVERY};
+use crate::clock;
+use crate::data::{self, DataParts};
+use crate::files::{Config, Layout, State, StateFile};
+use crate::quic::{self, QuicOptions, SharedPaths, TlsIdentity};
+use crate::tun::Tun;
+use crate::udp::{Claim, DataSocket, bind_group};
+
+/// The interface's MTU over an underlay of 1500 bytes: 40 of IPv6, 8 of UDP and 32 of a frame
+/// are ours.
+pub(super) const MTU_BYTES: u32 = 1420;
+
+/// What is bound.
+struct Sockets {
+    data: Vec<DataSocket>,
+    control: Vec<std::net::UdpSocket>,
+    locals: Vec<SocketAddr>,
+    claims: Vec<Claim>,
+}
+
+/// Starts the anchor; returns once its addresses can be bound.
+pub(crate) async fn start(
+    layout: &Layout,
+    state: State,
+    config: Config,
+    ticket: Option<&str>,
+) -> anyhow::Result<Anchor> {
+    let identity = Arc::new(load_identity(&state)?);
+    let standing = Standing::load(&state, &config, &identity, ticket, clock::unix())?;
+    let epoch = state.next_epoch()?;
+    let sockets = bind(&config.listen_addresses(), !config.listen.is_empty())?;
+    remove_leftover(config.interface.as_str()).await;
+    let tun = Tun::open(config.interface.as_str())?;
+    let interface = tun.name().to_owned();
+    let overlay = identity.key().overlay(&standing.realm);
+    let first = wanted(&config, overlay, None);
+    let (host, facts) = Host::start(&interface, tun.index(), MTU_BYTES, first).await?;
+
+    let seed = u64::from_ne_bytes(*random_bytes::<8>());
+    let now = clock::now();
+    let own = own_facts(&identity, &standing, &config, &facts);
+    let first_routes = Arc::new(routes::build(&own, &[]));
+    let mut peers = Peers::default();
+    let clients = load_clients(&state, &config, &mut peers, seed);
+    let saved_leases = clients.revision();
+    let own = plane_own(&config, overlay, &facts);
+    let plane = Plane::new(own, first_routes.clone(), clients, Limits::default(), seed);
+    let paths = SharedPaths::new(Paths::new(seed));
+    let signer = identity.clone();
+    let quic = quic::start(QuicOptions {
+        identity: TlsIdentity::new(identity.key(), move |message| signer.signing().sign_bytes(message)),
+        sockets: sockets.control,
+        paths: paths.clone(),
+    })
+    .context("cannot start QUIC")?;
+    let (data, data_events) = data::start(DataParts {
+        tun,
+        sockets: sockets.data,
+        plane,
+        strays: quic.strays,
+        packet_limit_bytes: usize::try_from(MTU_BYTES).unwrap_or(1280),
+    })
+    .context("cannot start the data thread")?;
+    let (resolver, resolved) = mpsc::channel(4);
+    let membership = Membership::new(standing.realm_key, Identity::from_seed(identity.seed()), epoch, seed);
+    let mut anchor = Anchor {
+        state,
+        layout: layout.clone(),
+        config,
+        identity,
+        standing,
+        epoch,
+        membership,
+        peers,
+        quic: quic.handle,
+        quic_events: quic.events,
+        paths,
+        data,
+        data_events,
+        host,
+        facts,
+        routes: first_routes,
+        sockets: sockets.locals,
+        interface,
+        aes: has_aes(),
+        was_reached: false,
+        seeds: BTreeMap::new(),
+        seeds_resolve_at: Some(now.mono),
+        resolved,
+        resolver,
+        last_join_error: None,
+        cloned: false,
+        conflicting: BTreeSet::new(),
+        remembered: BTreeMap::new(),
+        adverts_changed: false,
+        digest_at: now.mono + DIGEST_INTERVAL,
+        skewed: BTreeMap::new(),
+        save_at: now.mono + SAVE_EVERY,
+        saved_leases,
+        handshakes: 0,
+        started: now.mono,
+        random: fastrand::Rng::with_seed(seed),
+        _claims: sockets.claims,
+    };
+    anchor.load_adverts(now.mono);
+    anchor.readvertise(now.mono);
+    anchor.rebuild(now.mono);
+    info!(
+        anchor = %anchor.identity.key().id().short(),
+        realm = %anchor.standing.realm,
+        interface = %anchor.interface,
+        "started"
+    );
+    Ok(anchor)
+}
+
+fn load_identity(state: &State) -> anyhow::Result<Identity> {
+    if let Some(seed) = state.read_key(StateFile::Identity)? {
+        return Ok(Identity::from_seed(&seed));
+    }
+    let seed = random_bytes::<32>();
+    state.write(StateFile::Identity, seed.as_slice())?;
+    Ok(Identity::from_seed(&seed))
+}
+
+/// Binds every address; of the default pair a missing family is left out.
+fn bind(addresses: &[SocketAddr], chosen: bool) -> anyhow::Result<Sockets> {
+    let mut sockets = Sockets {
+        data: Vec::new(),
+        control: Vec::new(),
+        locals: Vec::new(),
+        claims: Vec::new(),
+    };
+    for &address in addresses {
+        match bind_group(address) {
+            Ok(group) => {
+                sockets.data.push(group.data);
+                sockets.control.push(group.control);
+                sockets.locals.push(group.local);
+                sockets.claims.push(group.claim);
+            }
+            Err(error) if !chosen && address.is_ipv6() && !sockets.data.is_empty() => {
+                warn!(%error, "IPv6 is left out");
+            }
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(sockets)
+}
+
+async fn remove_leftover(name: &str) {
+    let Ok(netlink) = crate::netlink::Netlink::connect() else { return };
+    match netlink.remove_leftover(name).await {
+        Ok(true) => info!(interface = name, "removed an interface left over from a crash"),
+        Ok(false) => {}
+        Err(error) => warn!(%error, "a leftover interface could not be removed"),
+    }
+}
+
+fn load_clients(state: &State, config: &Config, peers: &mut Peers, seed: u64) -> Clients {
+    let mut clients = Clients::new(config.client_range, seed);
+    let leases = match state.read_leases() {
+        Ok(leases) => leases,
+        Err(error) => {
+            warn!(%error, "client addresses of the last run are not used");
+            return clients;
+        }
+    };
+    let now = clock::now();
+    let leases: Vec<_> = leases
+        .into_iter()
+        .map(|lease| {
+            let peer = peers.number(lease.key, now.mono);
+            let last_used = now.boot - lease.idle;
+            let (key, host, address) = (lease.key, lease.host, lease.address);
+            (peer, Lease { key, host, address, last_used })
+        })
+        .collect();
+    clients.import(now.boot, leases);
+    clients
+}
+
+pub(super) fn plane_own(
+    config: &Config,
+    overlay: std::net::Ipv6Addr,
+    facts: &Facts,
+) -> Own {
+    Own {
+        overlay,
+        ipv4: config.ipv4.as_ref().map(|choice| choice.address),
+        addresses: facts.addresses.clone(),
+        subnets: config.subnets.clone(),
+        client_range: config.client_range,
+    }
+}
+
+fn has_aes() -> bool {
+    #[cfg(target_arch = "x86_64")]
+    {
+        std::arch::is_x86_feature_detected!("aes")
+            && std::arch::is_x86_feature_detected!("pclmulqdq")
+    }
+    #[cfg(target_arch = "aarch64")]
+    {
+        std::arch::is_aarch64_feature_detected!("aes")
+    }
+    #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
+    {
+        false
+    }
+}

@@ -1,0 +1,380 @@
+//! The command line: every verb and flag, each value checked by the same rules as the
+//! configuration file's. Reading it has no effect; a value that does not fit ends with exit 2
+//! before anything is written.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::str::FromStr;
+use std::time::Duration;
+
+use clap::{Args, Parser, Subcommand};
+use conflux_anchor::files::settings::{
+    self, BadValue, Endpoint, InterfaceName, Ipv4Choice, LogFormat, LogLevel, Taint,
+};
+use conflux_proto::api::Advertise;
+use ipnet::{IpNet, Ipv4Net};
+
+/// The word that clears a setting.
+const CLEAR: &str = "none";
+
+/// How long a ticket lets machines in when nothing else is asked for.
+const DEFAULT_EXPIRY: &str = "24h";
+
+/// Several machines answer at one private address; each client chooses for itself.
+#[derive(Debug, Parser)]
+#[command(
+    name = "conflux",
+    disable_version_flag = true,
+    arg_required_else_help = true,
+    after_help = "Exit codes: 0 ok, 1 failure, 2 usage, 13 needs root, 69 not running or not \
+                  installed, 78 not configured."
+)]
+pub(crate) struct Cli {
+    /// Root a whole installation (configuration, state, socket, log) in this directory
+    #[arg(
+        long,
+        global = true,
+        env = "CONFLUX_DIR",
+        value_name = "DIR",
+        hide_env_values = true
+    )]
+    pub(crate) dir: Option<PathBuf>,
+
+    /// Print the version of this command and, when it runs, of the daemon
+    #[arg(short = 'V', long = "version")]
+    pub(crate) version: bool,
+
+    #[command(subcommand)]
+    pub(crate) command: Option<Command>,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Configure this machine, register the boot service, start
+    Up(Box<UpFlags>),
+    /// Stop now, saying goodbye; registration, configuration and identity stay
+    Down,
+    /// Start again from the saved configuration
+    Start,
+    /// Say goodbye, then remove service, configuration, identity and state
+    Uninstall(UninstallFlags),
+    /// Run in the foreground; with flags, configure first as `up` does
+    Run(Box<RunFlags>),
+    /// One screen about this machine
+    Status(TableFlags),
+    /// The networks and who holds them
+    Routes(TableFlags),
+    /// The other anchors
+    Peers(TableFlags),
+    /// Which holder each flow has
+    Flows(TableFlags),
+    /// Print a ticket that lets other machines join
+    Invite(InviteFlags),
+    /// Print all metrics in Prometheus text
+    Metrics(MetricsFlags),
+    /// Print the version of this command and, when it runs, of the daemon
+    Version(TableFlags),
+}
+
+/// The settings that `up` and `run` write.
+#[derive(Clone, Debug, Default, Args)]
+pub(crate) struct UpFlags {
+    /// The address this machine answers at; "none": it only calls others
+    #[arg(long, value_name = "A[/LEN]", value_parser = setting(settings::parse_ipv4))]
+    pub(crate) ipv4: Option<Setting<Ipv4Choice>>,
+
+    /// A label that decides who may exchange data with this machine (repeatable)
+    #[arg(long = "taint", value_name = "T", value_parser = setting(settings::parse_taint))]
+    pub(crate) taints: Vec<Setting<Taint>>,
+
+    /// Join the realm of this ticket; @FILE and - read it from a file or stdin
+    #[arg(long, value_name = "TICKET")]
+    pub(crate) join: Option<String>,
+
+    /// Where to listen (repeatable) [default: UDP 47474, IPv4 and IPv6]
+    #[arg(long, value_name = "ADDR:PORT", value_parser = setting(settings::parse_listen))]
+    pub(crate) listen: Vec<Setting<SocketAddr>>,
+
+    /// An anchor to try besides the known ones (repeatable)
+    #[arg(long = "peer", value_name = "HOST:PORT", value_parser = setting(settings::parse_endpoint))]
+    pub(crate) peers: Vec<Setting<Endpoint>>,
+
+    /// The name of the network interface [default: anchor0]
+    #[arg(long, value_name = "NAME", value_parser = setting(InterfaceName::from_str))]
+    pub(crate) interface: Option<Setting<InterfaceName>>,
+
+    /// A network behind this machine to offer to the realm (repeatable)
+    #[arg(long = "subnet", value_name = "NET", value_parser = setting(settings::parse_subnet))]
+    pub(crate) subnets: Vec<Setting<IpNet>>,
+
+    /// Where clients appear on this machine [default: 198.18.0.0/15]
+    #[arg(long, value_name = "NET", value_parser = setting(settings::parse_client_range))]
+    pub(crate) client_range: Option<Setting<Ipv4Net>>,
+
+    /// Do not register a boot service; =false registers it again
+    #[arg(
+        long,
+        value_name = "BOOL",
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = "true",
+        hide_possible_values = true
+    )]
+    pub(crate) no_service: Option<bool>,
+
+    /// error, warn, info, debug or trace
+    #[arg(long, value_name = "LEVEL", value_parser = setting(LogLevel::from_str))]
+    pub(crate) log_level: Option<Setting<LogLevel>>,
+
+    /// text or json
+    #[arg(long, value_name = "FORMAT", value_parser = setting(LogFormat::from_str))]
+    pub(crate) log_format: Option<Setting<LogFormat>>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct RunFlags {
+    #[command(flatten)]
+    pub(crate) up: UpFlags,
+
+    /// Set by `up` and `start`: log to the log file, leave the terminal
+    #[arg(long, hide = true)]
+    pub(crate) detached: bool,
+}
+
+#[derive(Clone, Copy, Debug, Args)]
+pub(crate) struct TableFlags {
+    /// Print the daemon's JSON instead of a table
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Clone, Copy, Debug, Args)]
+pub(crate) struct UninstallFlags {
+    /// Do not ask
+    #[arg(long)]
+    pub(crate) yes: bool,
+}
+
+#[derive(Clone, Copy, Debug, Args)]
+pub(crate) struct MetricsFlags {
+    /// Print the HELP and TYPE lines too
+    #[arg(long)]
+    pub(crate) help_text: bool,
+}
+
+#[derive(Clone, Debug, Args)]
+pub(crate) struct InviteFlags {
+    /// A taint to grant (repeatable) [default: all of this machine's]
+    #[arg(long = "taint", value_name = "T", value_parser = settings::parse_taint)]
+    pub(crate) taints: Vec<Taint>,
+
+    /// What joiners may advertise: a network, any, or none (repeatable) [default: any private /32]
+    #[arg(long, value_name = "NET|any|none", value_parser = parse_advertise)]
+    pub(crate) advertise: Vec<Advertise>,
+
+    /// How long machines can join with it, like 30m, 24h or 7d
+    #[arg(long, value_name = "TIME", default_value = DEFAULT_EXPIRY, value_parser = parse_span)]
+    pub(crate) expires: Duration,
+
+    /// Let joiners invite others and renew credentials
+    #[arg(long)]
+    pub(crate) issuer: bool,
+}
+
+/// A setting's new value.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Setting<T> {
+    /// Back to the default, or to an empty list.
+    Clear,
+    /// This value.
+    To(T),
+}
+
+impl UpFlags {
+    /// Returns whether any setting or ticket was given.
+    pub(crate) fn is_empty(&self) -> bool {
+        let Self {
+            ipv4,
+            taints,
+            join,
+            listen,
+            peers,
+            interface,
+            subnets,
+            client_range,
+            no_service,
+            log_level,
+            log_format,
+        } = self;
+        ipv4.is_none()
+            && taints.is_empty()
+            && join.is_none()
+            && listen.is_empty()
+            && peers.is_empty()
+            && interface.is_none()
+            && subnets.is_empty()
+            && client_range.is_none()
+            && no_service.is_none()
+            && log_level.is_none()
+            && log_format.is_none()
+    }
+}
+
+/// Returns a parser that takes the clearing word besides what `parse` takes.
+fn setting<T: 'static>(
+    parse: fn(&str) -> Result<T, BadValue>,
+) -> impl Fn(&str) -> Result<Setting<T>, BadValue> + Clone + Send + Sync + 'static {
+    move |text| {
+        if text == CLEAR {
+            Ok(Setting::Clear)
+        } else {
+            parse(text).map(Setting::To)
+        }
+    }
+}
+
+fn parse_advertise(text: &str) -> Result<Advertise, BadValue> {
+    match text {
+        "any" => Ok(Advertise::Any),
+        "none" => Ok(Advertise::None),
+        network => settings::parse_subnet(network).map(Advertise::Network),
+    }
+}
+
+/// Reads a time with its unit: s, m, h, d or w, a minute to a year of it.
+fn parse_span(text: &str) -> Result<Duration, BadValue> {
+    let told = |why: &str| {
+        BadValue(format!(
+            "\"{text}\" is not a time like 30m, 24h or 7d: {why}"
+        ))
+    };
+    let unit = text
+        .chars()
+        .next_back()
+        .ok_or_else(|| told("it is empty"))?;
+    let seconds: u64 = match unit {
+        's' => 1,
+        'm' => 60,
+        'h' => 3600,
+        'd' => 86_400,
+        'w' => 604_800,
+        _ => return Err(told("it needs a unit: s, m, h, d or w")),
+    };
+    let number = &text[..text.len() - 1];
+    if number.is_empty() || !number.bytes().all(|b| b.is_ascii_digit()) {
+        return Err(told("a whole number stands before the unit"));
+    }
+    let span = number
+        .parse::<u64>()
+        .ok()
+        .and_then(|number| number.checked_mul(seconds))
+        .map(Duration::from_secs)
+        .filter(|span| {
+            (Duration::from_secs(60)..=Duration::from_secs(365 * 86_400)).contains(span)
+        });
+    span.ok_or_else(|| told("it must be a minute at least and 365d at most"))
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_well_formed() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn repeated_flags_collect_and_none_clears() {
+        let cli = parse(&["up", "--taint", "a", "--taint", "b", "--subnet", "none"]).unwrap();
+
+        let Some(Command::Up(flags)) = cli.command else {
+            panic!("{:?}", cli.command)
+        };
+        assert_eq!(flags.taints.len(), 2);
+        assert_eq!(flags.subnets, [Setting::Clear]);
+        assert!(!flags.is_empty());
+        assert!(UpFlags::default().is_empty());
+    }
+
+    #[test]
+    fn addresses_that_cannot_be_are_refused_with_address_and_reason() {
+        for (given, reason) in [
+            ("198.18.0.1", "198.18.0.0/15"),
+            ("10.0.0.1/0", "0"),
+            ("127.0.0.1", "loopback"),
+            ("169.254.1.1", "link-local"),
+            ("224.0.0.1", "multicast"),
+            ("255.255.255.255", "broadcast"),
+            ("0.0.0.0", "0.0.0.0/8"),
+            ("fd00::1", "IPv6"),
+            ("198.0.0.1/8", "198.18.0.0/15"),
+            ("ten", "not an IPv4 address"),
+        ] {
+            let error = parse(&["up", "--ipv4", given]).unwrap_err().to_string();
+
+            assert!(error.contains(given) && error.contains(reason), "{error}");
+        }
+    }
+
+    #[test]
+    fn the_service_flag_can_be_taken_back() {
+        for (flag, expected) in [("--no-service", true), ("--no-service=false", false)] {
+            let cli = parse(&["up", flag]).unwrap();
+
+            let Some(Command::Up(flags)) = cli.command else {
+                panic!("{:?}", cli.command)
+            };
+            assert_eq!(flags.no_service, Some(expected));
+        }
+    }
+
+    #[test]
+    fn times_have_a_unit_and_a_range() {
+        for (text, seconds) in [
+            ("60s", 60),
+            ("30m", 1800),
+            ("24h", 86_400),
+            ("365d", 31_536_000),
+        ] {
+            assert_eq!(parse_span(text).unwrap(), Duration::from_secs(seconds));
+        }
+        for text in [
+            "",
+            "24",
+            "h",
+            "59s",
+            "366d",
+            "-1h",
+            "1.5h",
+            "99999999999999999999w",
+            "1µ",
+        ] {
+            assert!(parse_span(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn an_invitation_has_defaults() {
+        let cli = parse(&["invite"]).unwrap();
+
+        let Some(Command::Invite(flags)) = cli.command else {
+            panic!("{:?}", cli.command)
+        };
+        assert_eq!(flags.expires, Duration::from_secs(86_400));
+        assert!(flags.taints.is_empty() && flags.advertise.is_empty() && !flags.issuer);
+    }
+
+    #[test]
+    fn the_directory_may_stand_before_or_after_the_verb() {
+        for words in [["--dir", "/a", "status"], ["status", "--dir", "/a"]] {
+            assert_eq!(parse(&words).unwrap().dir.unwrap(), PathBuf::from("/a"));
+        }
+    }
+
+    fn parse(words: &[&str]) -> Result<Cli, clap::Error> {
+        Cli::try_parse_from([&["conflux"], words].concat())
+    }
+}

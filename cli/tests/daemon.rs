@@ -1,0 +1,350 @@
+//! The commands against a daemon that is played by the test: it holds the installation's lock,
+//! serves the local socket and answers what the test wants it to.
+#![allow(clippy::unwrap_used, reason = "a test may stop")]
+
+mod support;
+
+use std::ops::ControlFlow;
+use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
+
+use conflux_anchor::api::{LocalSocket, QUEUE_LENGTH, Refusal, Request, serve};
+use conflux_anchor::files::{Config, State, StateFile};
+use conflux_proto::api::{
+    Flows, InterfaceStatus, Invite, Peers, Reach, Reloaded, Routes, Status, Stopping,
+};
+use support::Machine;
+use tokio::sync::mpsc;
+
+/// What the played daemon was asked, and how it answers a reload.
+#[derive(Default)]
+struct Script {
+    asked: Vec<String>,
+    refuse_reload: bool,
+}
+
+#[test]
+fn tables_are_printed_and_json_is_the_daemons_own() {
+    let machine = configured("");
+    let (_script, daemon) = play(&machine);
+
+    let table = machine.conflux(&["routes"]);
+    let json = machine.conflux(&["routes", "--json"]);
+    let status = machine.conflux(&["status"]);
+    let metrics = machine.conflux(&["metrics"]);
+    let help = machine.conflux(&["metrics", "--help-text"]);
+
+    assert_eq!(
+        table.stdout, "NETWORK  VIA  STATE  WHY\n",
+        "{}",
+        table.stderr
+    );
+    assert_eq!(
+        json.stdout,
+        "{\"version\":1,\"id_letters\":10,\"routes\":[]}\n"
+    );
+    assert!(
+        status.stdout.starts_with("anchor      me\n"),
+        "{}",
+        status.stdout
+    );
+    assert_eq!(metrics.stdout, "anchor_route_groups 0\n");
+    assert!(help.stdout.starts_with("# HELP"), "{}", help.stdout);
+    end(&machine, daemon);
+}
+
+#[test]
+fn an_invitation_prints_the_ticket_alone() {
+    let machine = configured("");
+    let (script, daemon) = play(&machine);
+
+    let done = machine.conflux(&[
+        "invite",
+        "--taint",
+        "a",
+        "--advertise",
+        "10.0.0.0/8",
+        "--expires",
+        "7d",
+        "--issuer",
+    ]);
+
+    assert_eq!((done.code, done.stdout.as_str()), (0, "conflux1ticket\n"));
+    let asked = script.lock().unwrap().asked.join("\n");
+    for part in [
+        "\"a\"",
+        "Network(10.0.0.0/8)",
+        "expires_seconds: 604800",
+        "issuer: true",
+    ] {
+        assert!(asked.contains(part), "{part} in {asked}");
+    }
+    end(&machine, daemon);
+}
+
+#[test]
+fn up_changes_only_what_is_given_and_the_running_daemon_takes_it_up() {
+    let machine = configured("# mine\nipv4 = \"10.0.0.9\"\ntaints = [\"a\", \"b\"]\n");
+    let (script, daemon) = play(&machine);
+
+    let done = machine.conflux(&["up", "--no-service", "--taint", "c", "--peer", "n1:47474"]);
+
+    assert_eq!(done.code, 0, "{}", done.stderr);
+    assert!(
+        done.stdout
+            .starts_with("conflux is up: this machine answers at 10.0.0.9\n")
+    );
+    let config = machine.config();
+    for line in [
+        "# mine",
+        "ipv4 = \"10.0.0.9\"",
+        "taints = [\"c\"]",
+        "peers = [\"n1:47474\"]",
+    ] {
+        assert!(config.contains(line), "{line} in {config}");
+    }
+    assert_eq!(
+        script
+            .lock()
+            .unwrap()
+            .asked
+            .iter()
+            .filter(|a| *a == "reload")
+            .count(),
+        1
+    );
+    end(&machine, daemon);
+}
+
+#[test]
+fn a_realms_first_machine_tells_once_how_the_next_one_joins() {
+    let machine = configured("ipv4 = \"10.0.0.9\"\nboot_service = false\n");
+    let (_script, daemon) = play(&machine);
+    let state = State::open(&machine.layout).unwrap();
+    state.write(StateFile::RealmSecret, &[7; 32]).unwrap();
+
+    let first = machine.conflux(&["up"]);
+    let second = machine.conflux(&["up"]);
+
+    assert_eq!((first.code, second.code), (0, 0), "{}", first.stderr);
+    let command = "\n  echo conflux1ticket | sudo conflux up --join -\n";
+    assert!(first.stdout.contains(command), "{}", first.stdout);
+    assert!(first.stdout.contains("--ipv4 10.0.0.9"), "{}", first.stdout);
+    assert!(
+        !second.stdout.contains("conflux1ticket"),
+        "{}",
+        second.stdout
+    );
+    end(&machine, daemon);
+}
+
+#[test]
+fn a_change_that_the_daemon_refuses_is_taken_back() {
+    let machine = configured("version = 1\nipv4 = \"10.0.0.9\"\nboot_service = false\n");
+    let (script, daemon) = play(&machine);
+    script.lock().unwrap().refuse_reload = true;
+
+    let done = machine.conflux(&["up", "--taint", "never-granted"]);
+
+    assert_eq!(done.code, 2, "{}", done.stderr);
+    assert!(
+        done.stderr.contains("never-granted is not granted"),
+        "{}",
+        done.stderr
+    );
+    assert_eq!(Config::load(&machine.layout).unwrap().taints.len(), 0);
+    end(&machine, daemon);
+}
+
+#[test]
+fn down_says_goodbye_and_what_stays() {
+    let machine = configured("");
+    let (script, daemon) = play(&machine);
+
+    let done = machine.conflux(&["down"]);
+    daemon.join().unwrap();
+    let again = machine.conflux(&["down"]);
+
+    assert_eq!(done.code, 0, "{}", done.stderr);
+    assert_eq!(script.lock().unwrap().asked, ["shutdown"]);
+    let lines: Vec<&str> = done.stdout.lines().collect();
+    assert_eq!(lines.len(), 4, "{}", done.stdout);
+    assert_eq!(lines[0], "conflux has stopped.");
+    assert!(
+        lines[1].contains("the configuration is intact"),
+        "{}",
+        lines[1]
+    );
+    assert!(
+        lines[2].ends_with(" start") && lines[3].ends_with(" uninstall"),
+        "{}",
+        done.stdout
+    );
+    assert_eq!(again.code, 0);
+    assert!(
+        again.stdout.starts_with("conflux was not running.\n"),
+        "{}",
+        again.stdout
+    );
+    assert_eq!(machine.conflux(&["status"]).code, 69);
+}
+
+#[test]
+fn uninstall_asks_and_then_leaves_nothing() {
+    let machine = configured("");
+    let (_script, daemon) = play(&machine);
+
+    let unasked = machine.conflux(&["uninstall"]);
+    assert_eq!(unasked.code, 2, "{}", unasked.stderr);
+    assert!(machine.layout.state.exists());
+    let done = machine.conflux(&["uninstall", "--yes"]);
+    daemon.join().unwrap();
+
+    assert_eq!(done.code, 0, "{}", done.stderr);
+    assert!(machine.is_untouched());
+}
+
+#[test]
+fn run_refuses_beside_a_running_daemon_before_it_writes() {
+    let machine = configured("version = 1\n");
+    let (_script, daemon) = play(&machine);
+
+    let done = machine.conflux(&["run", "--ipv4", "10.0.0.9"]);
+
+    assert_eq!(done.code, 1, "{}", done.stderr);
+    assert!(
+        done.stderr.contains("another conflux daemon runs"),
+        "{}",
+        done.stderr
+    );
+    assert_eq!(machine.config(), "version = 1\n");
+    end(&machine, daemon);
+}
+
+fn configured(config: &str) -> Machine {
+    let machine = Machine::new();
+    machine.write_config(config);
+    machine
+}
+
+/// Plays the daemon until it is asked to shut down.
+fn play(machine: &Machine) -> (Arc<Mutex<Script>>, JoinHandle<()>) {
+    let script = Arc::new(Mutex::new(Script::default()));
+    let state = State::open(&machine.layout).unwrap();
+    let lock = state.lock().unwrap();
+    let socket = LocalSocket::bind(&machine.layout).unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .unwrap();
+    let shared = Arc::clone(&script);
+    let daemon = std::thread::spawn(move || {
+        runtime.block_on(async {
+            let (sender, mut requests) = mpsc::channel(QUEUE_LENGTH);
+            tokio::spawn(serve(socket.listener().unwrap(), sender));
+            while let Some(request) = requests.recv().await {
+                if answer(request, &mut shared.lock().unwrap()).is_break() {
+                    break;
+                }
+            }
+        });
+        drop((socket, lock));
+    });
+    (script, daemon)
+}
+
+fn end(machine: &Machine, daemon: JoinHandle<()>) {
+    assert_eq!(machine.conflux(&["down"]).code, 0);
+    daemon.join().unwrap();
+}
+
+fn answer(request: Request, script: &mut Script) -> ControlFlow<()> {
+    match request {
+        Request::Status(reply) => drop(reply.send(Ok(status()))),
+        Request::Routes(reply) => {
+            drop(reply.send(Ok(Routes {
+                version: 1,
+                id_letters: 10,
+                routes: vec![],
+            })));
+        }
+        Request::Peers(reply) => {
+            drop(reply.send(Ok(Peers {
+                version: 1,
+                id_letters: 10,
+                peers: vec![],
+            })));
+        }
+        Request::Flows(reply) => {
+            let flows = Flows {
+                version: 1,
+                id_letters: 10,
+                left_out: 0,
+                flows: vec![],
+            };
+            drop(reply.send(Ok(flows)));
+        }
+        Request::Metrics(reply) => {
+            let text = "# HELP anchor_route_groups Groups.\nanchor_route_groups 0\n# EOF\n";
+            drop(reply.send(Ok(text.to_owned())));
+        }
+        Request::Invite(invite, reply) => {
+            script.asked.push(format!("{invite:?}"));
+            let ticket = "conflux1ticket".to_owned();
+            drop(reply.send(Ok(Invite {
+                version: 1,
+                ticket,
+                expires_unix: 0,
+                warnings: vec![],
+            })));
+        }
+        Request::Reload(reply) => {
+            script.asked.push("reload".to_owned());
+            let told = if script.refuse_reload {
+                Err(Refusal::Invalid("never-granted is not granted".to_owned()))
+            } else {
+                Ok(Reloaded {
+                    version: 1,
+                    changed: vec![],
+                    needs_restart: vec![],
+                })
+            };
+            drop(reply.send(told));
+        }
+        Request::Shutdown(reply) => {
+            script.asked.push("shutdown".to_owned());
+            drop(reply.send(Ok(Stopping { version: 1 })));
+            return ControlFlow::Break(());
+        }
+    }
+    ControlFlow::Continue(())
+}
+
+fn status() -> Status {
+    Status {
+        version: 1,
+        software: env!("CARGO_PKG_VERSION").to_owned(),
+        ready: true,
+        anchor: "me".to_owned(),
+        id_letters: 10,
+        realm: "realm".to_owned(),
+        overlay: "fd80::1".parse().unwrap(),
+        hardware: "02:00:00:00:00:01".to_owned(),
+        ipv4: None,
+        interface: InterfaceStatus {
+            name: "anchor0".to_owned(),
+            mtu_bytes: 1420,
+        },
+        taints: vec![],
+        listen: vec![],
+        subnets: vec![],
+        reach: Reach::Unknown,
+        peers_connected: 0,
+        peers_known: 0,
+        issuer: true,
+        valid_until_unix: None,
+        joining: None,
+        uptime_seconds: 0,
+        warnings: vec![],
+    }
+}
