@@ -5,6 +5,7 @@
 //! binary is under test, never a part of it linked in.
 
 pub mod anchor;
+pub mod clock;
 pub mod host;
 mod kernel;
 mod lab;

@@ -67,6 +67,13 @@ impl Options {
         self
     }
 
+    /// Adds variables to the environment.
+    #[must_use]
+    pub fn with_env(mut self, env: Vec<(String, String)>) -> Self {
+        self.env = env;
+        self
+    }
+
     fn directory(&self) -> String {
         format!("/run/{}", self.name.as_deref().unwrap_or("anchor"))
     }
