@@ -53,7 +53,10 @@ async fn run_anchors(options: RunOptions) -> anyhow::Result<()> {
     loop {
         let config = Config::load(&layout)?;
         for key in &config.unknown_keys {
-            warn!(key, "this version does not know a setting; it is kept and ignored");
+            warn!(
+                key,
+                "this version does not know a setting; it is kept and ignored"
+            );
         }
         let ticket = match (&ticket, first) {
             (Some(text), true) => Some(text.clone()),

@@ -22,8 +22,14 @@ pub enum Reason {
 
 impl Reason {
     /// Every reason, in the order of metrics and docs.
-    pub const ALL: [Self; 6] =
-        [Self::New, Self::Idle, Self::Left, Self::Failed, Self::Taint, Self::Single];
+    pub const ALL: [Self; 6] = [
+        Self::New,
+        Self::Idle,
+        Self::Left,
+        Self::Failed,
+        Self::Taint,
+        Self::Single,
+    ];
 
     /// Returns the reason to note when a draw for this reason had `candidates` to choose from:
     /// [`Reason::Single`] instead of `New` or `Idle` when there was one; a move keeps its cause.

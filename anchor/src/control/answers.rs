@@ -73,8 +73,11 @@ impl Anchor {
 
     fn status(&self, now: Mono) -> Status {
         let key = self.identity.key();
-        let connected =
-            self.peers.iter().filter(|(peer, _)| self.peers.is_connected(*peer)).count();
+        let connected = self
+            .peers
+            .iter()
+            .filter(|(peer, _)| self.peers.is_connected(*peer))
+            .count();
         Status {
             version: VERSION,
             software: env!("CARGO_PKG_VERSION").to_owned(),
@@ -89,7 +92,10 @@ impl Anchor {
                 prefix_len: choice.prefix_len,
                 advertised: choice.advertised,
             }),
-            interface: InterfaceStatus { name: self.interface.clone(), mtu_bytes: MTU_BYTES },
+            interface: InterfaceStatus {
+                name: self.interface.clone(),
+                mtu_bytes: MTU_BYTES,
+            },
             taints: self
                 .standing
                 .taints(&self.config)
@@ -98,7 +104,11 @@ impl Anchor {
                 .collect(),
             listen: self.sockets.clone(),
             subnets: self.config.subnets.clone(),
-            reach: if self.was_reached { api::Reach::Public } else { api::Reach::Unknown },
+            reach: if self.was_reached {
+                api::Reach::Public
+            } else {
+                api::Reach::Unknown
+            },
             peers_connected: connected,
             peers_known: self.membership.realm_size() - 1,
             issuer: self.standing.is_issuer(),
@@ -146,7 +156,10 @@ impl Anchor {
             ));
         }
         let has = |v4: bool| {
-            self.config.subnets.iter().any(|subnet| subnet.addr().is_ipv4() == v4)
+            self.config
+                .subnets
+                .iter()
+                .any(|subnet| subnet.addr().is_ipv4() == v4)
         };
         if has(true) && !self.facts.forwards.0 {
             warnings.push(
@@ -163,9 +176,8 @@ impl Anchor {
             );
         }
         if !self.facts.ipv6 {
-            warnings.push(
-                "IPv6 is disabled on this host: the overlay carries IPv4 only".to_owned(),
-            );
+            warnings
+                .push("IPv6 is disabled on this host: the overlay carries IPv4 only".to_owned());
         }
         for network in &self.facts.taken {
             warnings.push(format!(
@@ -189,7 +201,10 @@ impl Anchor {
             .filter_map(|advert| advert.ipv4)
             .filter(|address| {
                 Some(*address) == own
-                    || self.routes.group(IpNet::from(std::net::IpAddr::V4(*address))).is_some()
+                    || self
+                        .routes
+                        .group(IpNet::from(std::net::IpAddr::V4(*address)))
+                        .is_some()
             })
             .map(|address| {
                 format!(
@@ -224,7 +239,11 @@ impl Anchor {
                 why: row.why.map(|why| why.to_string()),
             })
             .collect();
-        Routes { version: VERSION, id_letters: self.letters(), routes }
+        Routes {
+            version: VERSION,
+            id_letters: self.letters(),
+            routes,
+        }
     }
 
     async fn peers_answer(&self) -> Result<Peers, Refusal> {
@@ -239,10 +258,16 @@ impl Anchor {
             })
             .await
             .ok_or_else(no_data_thread)?;
-        let mut rows: Vec<PeerRow> =
-            views.into_iter().filter_map(|(peer, view)| self.peer_row(peer, view)).collect();
+        let mut rows: Vec<PeerRow> = views
+            .into_iter()
+            .filter_map(|(peer, view)| self.peer_row(peer, view))
+            .collect();
         rows.sort_by(|a, b| a.anchor.cmp(&b.anchor));
-        Ok(Peers { version: VERSION, id_letters: self.letters(), peers: rows })
+        Ok(Peers {
+            version: VERSION,
+            id_letters: self.letters(),
+            peers: rows,
+        })
     }
 
     fn peer_row(&self, peer: PeerIx, view: PeerView) -> Option<PeerRow> {
@@ -270,7 +295,9 @@ impl Anchor {
         Some(PeerRow {
             anchor: key.id().to_string(),
             overlay: key.overlay(&self.standing.realm),
-            ipv4: known.and_then(|known| known.advert().ipv4).filter(|_| data == Some(true)),
+            ipv4: known
+                .and_then(|known| known.advert().ipv4)
+                .filter(|_| data == Some(true)),
             hardware: key.hardware(&self.standing.realm).to_string(),
             state,
             connections: self.connections_of(peer, &key),
@@ -285,7 +312,7 @@ impl Anchor {
                 .lock()
                 .current(peer)
                 .map(|way| way.remote)
-                .or(view.path.map(|path| path.remote)),
+                .or_else(|| view.path.map(|path| path.remote)),
             failed: view.is_failed,
         })
     }
@@ -298,7 +325,11 @@ impl Anchor {
                 .map(|conn| conn.outgoing)
         };
         let in_use = self.peers.in_use(peer, &self.identity.key()).map(|conn| {
-            if conn.outgoing { Direction::Outgoing } else { Direction::Incoming }
+            if conn.outgoing {
+                Direction::Outgoing
+            } else {
+                Direction::Incoming
+            }
         });
         PeerConnections {
             outgoing: conns().any(|outgoing| outgoing),
@@ -354,7 +385,9 @@ impl Anchor {
         let now = clock::unix();
         let life = Duration::from_secs(request.expires_seconds);
         if life.is_zero() || life > LONGEST_TICKET {
-            return Err(invalid("--expires takes a time above 0 and at most 365d".to_owned()));
+            return Err(invalid(
+                "--expires takes a time above 0 and at most 365d".to_owned(),
+            ));
         }
         let taints = if request.taints.is_empty() {
             self.standing.member().map(|member| member.taints.clone())
@@ -398,7 +431,10 @@ impl Anchor {
             .flat_map(|(_, entry)| entry.advert().endpoints.iter().take(1).copied());
         own.chain(others)
             .take(TICKET_ENDPOINTS)
-            .map(|at| Endpoint { host: at.ip().to_string(), port: at.port() })
+            .map(|at| Endpoint {
+                host: at.ip().to_string(),
+                port: at.port(),
+            })
             .collect()
     }
 
@@ -433,7 +469,11 @@ fn advertise(words: &[api::Advertise]) -> Advertise {
     if words.is_empty() {
         return Advertise::private_hosts();
     }
-    let mut granted = Advertise { any: false, private_hosts: false, networks: Vec::new() };
+    let mut granted = Advertise {
+        any: false,
+        private_hosts: false,
+        networks: Vec::new(),
+    };
     for word in words {
         match word {
             api::Advertise::Any => granted.any = true,

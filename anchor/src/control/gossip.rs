@@ -26,7 +26,9 @@ const RESOLVE_EVERY: Duration = Duration::from_secs(30);
 impl Anchor {
     /// Says anew what this anchor is, when that has changed and it is a member.
     pub(super) fn readvertise(&mut self, now: Mono) {
-        let Some(credential) = self.standing.credential().cloned() else { return };
+        let Some(credential) = self.standing.credential().cloned() else {
+            return;
+        };
         let own = Own {
             endpoints: self.endpoints(),
             ipv4: self
@@ -37,7 +39,11 @@ impl Anchor {
                 .map(|choice| choice.address),
             networks: self.config.subnets.clone(),
             taints: self.standing.taints(&self.config),
-            reach: if self.was_reached { Reach::Public } else { Reach::Unknown },
+            reach: if self.was_reached {
+                Reach::Public
+            } else {
+                Reach::Unknown
+            },
             aes: self.aes,
             credential,
         };
@@ -83,7 +89,11 @@ impl Anchor {
                 self.drop_peer(&key, "your advert has expired");
                 true
             }
-            Event::Flood { message, except, spread } => {
+            Event::Flood {
+                message,
+                except,
+                spread,
+            } => {
                 self.flood(&message, except, spread);
                 false
             }
@@ -138,9 +148,16 @@ impl Anchor {
     }
 
     fn drop_peer(&mut self, key: &AnchorKey, words: &str) {
-        let Some(peer) = self.peers.known(key) else { return };
-        self.data.run(move |plane, now| plane.handle_left(now, peer));
-        let conns = self.peers.get(peer).map(|peer| peer.conns.clone()).unwrap_or_default();
+        let Some(peer) = self.peers.known(key) else {
+            return;
+        };
+        self.data
+            .run(move |plane, now| plane.handle_left(now, peer));
+        let conns = self
+            .peers
+            .get(peer)
+            .map(|peer| peer.conns.clone())
+            .unwrap_or_default();
         for conn in conns {
             self.quic.close(conn, words);
         }
@@ -152,14 +169,18 @@ impl Anchor {
     }
 
     fn flood(&mut self, message: &Message, except: Option<AnchorKey>, spread: Spread) {
-        let Some(frame) = frame_of(message) else { return };
+        let Some(frame) = frame_of(message) else {
+            return;
+        };
         let own = self.identity.key();
         let mut conns: Vec<ConnId> = self
             .peers
             .neighbours(&own)
             .into_iter()
             .filter(|(peer, _)| {
-                self.peers.get(*peer).is_some_and(|peer| Some(peer.key) != except)
+                self.peers
+                    .get(*peer)
+                    .is_some_and(|peer| Some(peer.key) != except)
             })
             .map(|(_, conn)| conn)
             .collect();
@@ -178,8 +199,14 @@ impl Anchor {
     /// Begins reconciling with a peer that has just been accepted.
     pub(super) fn greet(&mut self, now: Mono, conn: ConnId) {
         if let Some(own) = self.membership.own() {
-            let advert = conflux_proto::control::AgedAdvert { advert: own, age_millis: 0 };
-            let adverts = Adverts { adverts: vec![advert], more: false };
+            let advert = conflux_proto::control::AgedAdvert {
+                advert: own,
+                age_millis: 0,
+            };
+            let adverts = Adverts {
+                adverts: vec![advert],
+                more: false,
+            };
             self.tell(conn, &Message::Adverts(adverts));
         }
         self.tell(conn, &Message::Digest(self.membership.digest()));
@@ -210,7 +237,12 @@ impl Anchor {
         adverts: Adverts,
     ) {
         for aged in &adverts.adverts {
-            self.take_advert(now, &aged.advert, Duration::from_millis(aged.age_millis), from);
+            self.take_advert(
+                now,
+                &aged.advert,
+                Duration::from_millis(aged.age_millis),
+                from,
+            );
         }
         if adverts.more {
             self.tell(conn, &Message::Digest(self.membership.digest()));
@@ -225,7 +257,9 @@ impl Anchor {
         from: AnchorKey,
     ) {
         let unix = clock::unix();
-        let outcome = self.membership.handle_advert(now, unix, advert, age, Some(from));
+        let outcome = self
+            .membership
+            .handle_advert(now, unix, advert, age, Some(from));
         match outcome {
             Outcome::Refused(error) => {
                 debug!(from = %from.id().short(), %error, "an advert was refused");
@@ -264,7 +298,9 @@ impl Anchor {
             return Vec::new();
         }
         let leave = Message::Leave(self.membership.leave());
-        let Some(frame) = frame_of(&leave) else { return Vec::new() };
+        let Some(frame) = frame_of(&leave) else {
+            return Vec::new();
+        };
         let own = self.identity.key();
         self.peers
             .neighbours(&own)
@@ -291,7 +327,9 @@ impl Anchor {
             }
         };
         for bytes in saved {
-            let Ok(signed) = minicbor::decode::<SignedAdvert>(&bytes) else { continue };
+            let Ok(signed) = minicbor::decode::<SignedAdvert>(&bytes) else {
+                continue;
+            };
             let advert = signed.advert.claimed();
             let is_ours = advert.realm == self.standing.realm
                 && advert.key != self.identity.key()
@@ -313,7 +351,10 @@ impl Anchor {
             .entries()
             .filter_map(|(_, entry)| minicbor::to_vec(entry.signed()).ok())
             .collect();
-        match self.state.write_list(StateFile::Adverts, adverts.iter().map(Vec::as_slice)) {
+        match self
+            .state
+            .write_list(StateFile::Adverts, adverts.iter().map(Vec::as_slice))
+        {
             Ok(()) => self.adverts_changed = false,
             Err(error) => warn!(%error, "the known peers could not be written down"),
         }
@@ -327,7 +368,13 @@ impl Anchor {
             .joining()
             .map(|joining| joining.ticket.endpoints().to_vec())
             .unwrap_or_default();
-        let endpoints: Vec<_> = self.config.peers.iter().cloned().chain(from_ticket).collect();
+        let endpoints: Vec<_> = self
+            .config
+            .peers
+            .iter()
+            .cloned()
+            .chain(from_ticket)
+            .collect();
         if endpoints.is_empty() {
             self.seeds_resolve_at = None;
             return;
@@ -347,6 +394,10 @@ impl Anchor {
     }
 
     pub(super) fn new_seed(now: Mono) -> Seed {
-        Seed { at: now, pause: Duration::from_secs(1), under_way: false }
+        Seed {
+            at: now,
+            pause: Duration::from_secs(1),
+            under_way: false,
+        }
     }
 }

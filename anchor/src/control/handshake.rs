@@ -21,8 +21,12 @@ impl Anchor {
         if self.peers.is_shaking_hands(peer, now) || self.standing.member().is_none() {
             return;
         }
-        let Some(entry) = self.peers.conn(conn) else { return };
-        let Some(remote) = self.exchange_partner(entry.key) else { return };
+        let Some(entry) = self.peers.conn(conn) else {
+            return;
+        };
+        let Some(remote) = self.exchange_partner(entry.key) else {
+            return;
+        };
         let seed = random_bytes::<32>();
         let local = Local {
             noise_secret: self.identity.noise_secret(),
@@ -31,8 +35,7 @@ impl Anchor {
             aes: self.aes,
             seed: &seed,
         };
-        let started =
-            Initiator::start(local, remote, &self.standing.realm, entry.psk.bytes());
+        let started = Initiator::start(local, remote, &self.standing.realm, entry.psk.bytes());
         let (initiator, bytes) = match started {
             Ok(started) => started,
             Err(error) => {
@@ -43,10 +46,21 @@ impl Anchor {
         self.handshakes = self.handshakes.wrapping_add(1);
         let number = self.handshakes;
         if let Some(peer) = self.peers.get_mut(peer) {
-            peer.handshake = Some(Handshake { conn, number, initiator, started: now });
+            peer.handshake = Some(Handshake {
+                conn,
+                number,
+                initiator,
+                started: now,
+            });
         }
         let bytes = ByteVec::from(bytes);
-        self.tell(conn, &Message::Noise1(Noise { handshake: number, bytes }));
+        self.tell(
+            conn,
+            &Message::Noise1(Noise {
+                handshake: number,
+                bytes,
+            }),
+        );
     }
 
     /// Answers message 1.
@@ -57,7 +71,9 @@ impl Anchor {
         key: AnchorKey,
         noise: &Noise,
     ) {
-        let Some(entry) = self.peers.conn(conn) else { return };
+        let Some(entry) = self.peers.conn(conn) else {
+            return;
+        };
         let Some(remote) = self.exchange_partner(key) else {
             debug!(anchor = %key.id().short(), "no data keys: the taints do not allow it");
             return;
@@ -70,13 +86,24 @@ impl Anchor {
             aes: self.aes,
             seed: &seed,
         };
-        let answered =
-            respond(local, remote, &self.standing.realm, entry.psk.bytes(), &noise.bytes);
+        let answered = respond(
+            local,
+            remote,
+            &self.standing.realm,
+            entry.psk.bytes(),
+            &noise.bytes,
+        );
         match answered {
             Ok((keys, bytes)) => {
                 self.install(key, keys);
                 let bytes = ByteVec::from(bytes);
-                self.tell(conn, &Message::Noise2(Noise { handshake: noise.handshake, bytes }));
+                self.tell(
+                    conn,
+                    &Message::Noise2(Noise {
+                        handshake: noise.handshake,
+                        bytes,
+                    }),
+                );
             }
             Err(error) => {
                 warn!(anchor = %key.id().short(), %error, "refused a handshake for data keys");
@@ -86,21 +113,28 @@ impl Anchor {
 
     /// Takes message 2.
     pub(super) fn finish_handshake(&mut self, now: Mono, conn: ConnId, noise: &Noise) {
-        let Some(key) = self.peers.conn(conn).map(|conn| conn.key) else { return };
-        let Some(peer) = self.peers.known(&key) else { return };
-        let Some(entry) = self.peers.get_mut(peer) else { return };
+        let Some(key) = self.peers.conn(conn).map(|conn| conn.key) else {
+            return;
+        };
+        let Some(peer) = self.peers.known(&key) else {
+            return;
+        };
+        let Some(entry) = self.peers.get_mut(peer) else {
+            return;
+        };
         let is_ours = entry
             .handshake
             .as_ref()
-            .is_some_and(|handshake| {
-                handshake.conn == conn && handshake.number == noise.handshake
-            });
-        let Some(handshake) = entry.handshake.take_if(|_| is_ours) else { return };
+            .is_some_and(|handshake| handshake.conn == conn && handshake.number == noise.handshake);
+        let Some(handshake) = entry.handshake.take_if(|_| is_ours) else {
+            return;
+        };
         let took = now.since(handshake.started);
         match handshake.initiator.finish(&noise.bytes) {
             Ok(keys) => {
                 self.install(key, keys);
-                self.data.run(move |plane, now| plane.set_rtt(now.mono, peer, took));
+                self.data
+                    .run(move |plane, now| plane.set_rtt(now.mono, peer, took));
             }
             Err(error) => warn!(anchor = %key.id().short(), %error, "no data keys"),
         }
@@ -108,7 +142,11 @@ impl Anchor {
 
     /// The data thread lacks keys for a peer that packets want.
     pub(super) fn need_session(&mut self, now: Mono, peer: PeerIx) {
-        match self.peers.in_use(peer, &self.identity.key()).map(|conn| conn.id) {
+        match self
+            .peers
+            .in_use(peer, &self.identity.key())
+            .map(|conn| conn.id)
+        {
             Some(conn) => self.shake_hands(now, peer, conn),
             None => self.hurry(now, peer),
         }
@@ -118,12 +156,16 @@ impl Anchor {
     /// does when it is asked again, so that two handshakes seldom cross.
     pub(super) fn rotate(&mut self, now: Mono, peer: PeerIx) {
         let own = self.identity.key();
-        let Some((conn, outgoing)) =
-            self.peers.in_use(peer, &own).map(|conn| (conn.id, conn.outgoing))
+        let Some((conn, outgoing)) = self
+            .peers
+            .in_use(peer, &own)
+            .map(|conn| (conn.id, conn.outgoing))
         else {
             return;
         };
-        let Some(entry) = self.peers.get_mut(peer) else { return };
+        let Some(entry) = self.peers.get_mut(peer) else {
+            return;
+        };
         entry.rotations_asked += 1;
         if outgoing || entry.rotations_asked > 1 {
             self.shake_hands(now, peer, conn);
@@ -131,7 +173,9 @@ impl Anchor {
     }
 
     fn install(&mut self, key: AnchorKey, keys: SessionKeys) {
-        let Some(peer) = self.peers.known(&key) else { return };
+        let Some(peer) = self.peers.known(&key) else {
+            return;
+        };
         if let Some(entry) = self.peers.get_mut(peer) {
             entry.rotations_asked = 0;
             entry.has_keys = true;
@@ -147,9 +191,10 @@ impl Anchor {
     fn exchange_partner(&self, key: AnchorKey) -> Option<Remote> {
         let advert = self.membership.get(&key)?.advert();
         let taints = self.standing.taints(&self.config);
-        taints
-            .may_exchange(&advert.taints)
-            .then_some(Remote { key, noise_key: advert.noise_key })
+        taints.may_exchange(&advert.taints).then_some(Remote {
+            key,
+            noise_key: advert.noise_key,
+        })
     }
 
     fn fresh_index(&self) -> u32 {

@@ -73,7 +73,14 @@ impl Host {
         let (tell, told) = mpsc::channel(4);
         let first = facts.clone();
         let task = tokio::spawn(worker.run(watcher, changes, tell, first));
-        Ok((Self { wanted, facts: told, task }, facts))
+        Ok((
+            Self {
+                wanted,
+                facts: told,
+                task,
+            },
+            facts,
+        ))
     }
 
     /// Has the interface changed to `wanted`.
@@ -161,8 +168,11 @@ impl Worker {
 
     async fn facts(&self) -> Result<Facts, netlink::Error> {
         let links = self.netlink.links().await?;
-        let loopback: BTreeSet<u32> =
-            links.iter().filter(|link| link.is_loopback).map(|link| link.index).collect();
+        let loopback: BTreeSet<u32> = links
+            .iter()
+            .filter(|link| link.is_loopback)
+            .map(|link| link.index)
+            .collect();
         let all = self.netlink.addresses().await?;
         let outward = all
             .iter()
@@ -189,7 +199,9 @@ impl Worker {
 
 fn without_ipv6(wanted: &mut Wanted) {
     wanted.addresses.retain(|network| network.addr().is_ipv4());
-    wanted.routes.retain(|route| route.destination.addr().is_ipv4());
+    wanted
+        .routes
+        .retain(|route| route.destination.addr().is_ipv4());
 }
 
 fn is_link_local(address: IpAddr) -> bool {

@@ -18,7 +18,7 @@ use tracing::{debug, info, warn};
 use super::Anchor;
 use super::peers::Conn;
 use crate::clock;
-use crate::quic::{Connected, ConnId, DialTarget, Frame, QuicEvent};
+use crate::quic::{ConnId, Connected, DialTarget, Frame, QuicEvent};
 
 /// Differences between two machines' clocks above this are told in `status` (SPEC section 7).
 const SKEW_TOLD_SECS: u64 = 600;
@@ -51,7 +51,13 @@ impl Anchor {
 
     /// A connection stands: both sides say who they are.
     fn begin(&mut self, now: Mono, connected: Connected) {
-        let Connected { conn, key, dialled, way, psk } = connected;
+        let Connected {
+            conn,
+            key,
+            dialled,
+            way,
+            psk,
+        } = connected;
         let outgoing = dialled.is_some();
         match dialled {
             Some(DialTarget::Peer { peer, .. }) => self.peers.end_dial(peer, now, true, 0.0),
@@ -66,12 +72,20 @@ impl Anchor {
         if key == self.identity.key() {
             self.cloned = true;
             warn!("another machine uses this anchor's identity: one of the two must be removed");
-            self.quic.close(conn, "this is my own identity: it was cloned");
+            self.quic
+                .close(conn, "this is my own identity: it was cloned");
             return;
         }
         let remote = way.remote;
-        let conn_entry =
-            Conn { id: conn, key, outgoing, psk, remote, accepted: false, epoch: 0 };
+        let conn_entry = Conn {
+            id: conn,
+            key,
+            outgoing,
+            psk,
+            remote,
+            accepted: false,
+            epoch: 0,
+        };
         self.peers.add_conn(conn_entry, now);
         match self.hello() {
             Some(hello) => self.tell(conn, &Message::Hello(Box::new(hello))),
@@ -103,14 +117,25 @@ impl Anchor {
                 return;
             }
         };
-        let Some(known) = self.peers.conn(conn) else { return };
+        let Some(known) = self.peers.conn(conn) else {
+            return;
+        };
         let (key, accepted) = (known.key, known.accepted);
         match message {
             Message::Hello(hello) if !accepted => self.handle_hello(now, conn, key, *hello),
             Message::Refused(refusal) => self.note_refusal(key, &refusal),
             Message::Admitted(admitted) => self.take_admission(now, admitted),
             message if accepted => self.handle_message(now, conn, key, message),
-            _ => self.refuse(conn, RefusalCode::Protocol, "a Hello must come first"),
+            Message::Hello(_)
+            | Message::Adverts(_)
+            | Message::Digest(_)
+            | Message::Leave(_)
+            | Message::Noise1(_)
+            | Message::Noise2(_)
+            | Message::Ping(_)
+            | Message::Pong(_) => {
+                self.refuse(conn, RefusalCode::Protocol, "a Hello must come first");
+            }
         }
     }
 
@@ -131,7 +156,11 @@ impl Anchor {
         let unix = clock::unix();
         match credential::verify(&hello.credential, &self.standing.realm_key, unix) {
             Ok(member) if member.key == key => self.accept(now, conn, key, &hello),
-            Ok(_) => self.refuse(conn, RefusalCode::Credential, "the credential is of another anchor"),
+            Ok(_) => self.refuse(
+                conn,
+                RefusalCode::Credential,
+                "the credential is of another anchor",
+            ),
             Err(Refused::NotAdmitted(_)) => self.admit(now, conn, key, &hello),
             Err(refused) => {
                 let anchor = key.id().short();
@@ -145,13 +174,21 @@ impl Anchor {
     fn admit(&mut self, now: Mono, conn: ConnId, key: AnchorKey, hello: &Hello) {
         let anchor = key.id().short();
         let Some(own) = self.standing.credential() else {
-            self.refuse(conn, RefusalCode::Busy, "no member yet either: ask another anchor");
+            self.refuse(
+                conn,
+                RefusalCode::Busy,
+                "no member yet either: ask another anchor",
+            );
             return;
         };
         let unix = clock::unix();
         let joiner = credential::verify_join(&hello.credential, &self.standing.realm_key, unix);
         if joiner.is_ok_and(|joiner| joiner.key != key) {
-            self.refuse(conn, RefusalCode::Credential, "the ticket was used for another anchor");
+            self.refuse(
+                conn,
+                RefusalCode::Credential,
+                "the ticket was used for another anchor",
+            );
             return;
         }
         let admitted = credential::admit(
@@ -185,7 +222,9 @@ impl Anchor {
     fn accept(&mut self, now: Mono, conn: ConnId, key: AnchorKey, hello: &Hello) {
         let peer = self.peers.number(key, now);
         self.quic.bind(conn, peer);
-        let Some(entry) = self.peers.conn_mut(conn) else { return };
+        let Some(entry) = self.peers.conn_mut(conn) else {
+            return;
+        };
         entry.accepted = true;
         entry.epoch = hello.epoch;
         let (outgoing, remote) = (entry.outgoing, entry.remote);
@@ -204,7 +243,8 @@ impl Anchor {
         self.greet(now, conn);
         self.refresh_paths(peer);
         if let Some(rtt) = self.quic.rtt(conn) {
-            self.data.run(move |plane, now| plane.set_rtt(now.mono, peer, rtt));
+            self.data
+                .run(move |plane, now| plane.set_rtt(now.mono, peer, rtt));
         }
         if outgoing {
             self.shake_hands(now, peer, conn);
@@ -233,7 +273,11 @@ impl Anchor {
         self.readvertise(now);
         self.rebuild(now);
         // Connections that waited for this can go on.
-        let waiting: Vec<_> = self.peers.accepted().map(|conn| (conn.id, conn.key)).collect();
+        let waiting: Vec<_> = self
+            .peers
+            .accepted()
+            .map(|conn| (conn.id, conn.key))
+            .collect();
         for (conn, key) in waiting {
             self.greet(now, conn);
             if let Some(peer) = self.peers.known(&key) {
@@ -251,16 +295,15 @@ impl Anchor {
             Message::Noise2(noise) => self.finish_handshake(now, conn, &noise),
             Message::Ping(number) => self.tell(conn, &Message::Pong(number)),
             // A second Hello says nothing new; the others were handled before.
-            Message::Hello(_)
-            | Message::Pong(_)
-            | Message::Refused(_)
-            | Message::Admitted(_) => {}
+            Message::Hello(_) | Message::Pong(_) | Message::Refused(_) | Message::Admitted(_) => {}
         }
     }
 
     /// Queues a message; a connection that takes no more is closed.
     pub(super) fn tell(&self, conn: ConnId, message: &Message) {
-        let Some(frame) = frame_of(message) else { return };
+        let Some(frame) = frame_of(message) else {
+            return;
+        };
         if let Err(error) = self.quic.send(conn, frame) {
             debug!(%error, "a message could not be queued");
             self.quic.close(conn, "does not read");
@@ -269,7 +312,13 @@ impl Anchor {
 
     fn refuse(&mut self, conn: ConnId, code: RefusalCode, text: &str) {
         let text = text.to_owned();
-        self.tell(conn, &Message::Refused(Refusal { code, text: text.clone() }));
+        self.tell(
+            conn,
+            &Message::Refused(Refusal {
+                code,
+                text: text.clone(),
+            }),
+        );
         self.quic.close(conn, &text);
     }
 
@@ -278,8 +327,7 @@ impl Anchor {
         let anchor = key.id().short();
         warn!(%anchor, reason = refusal.text, "refused by an anchor");
         if self.standing.joining().is_some() {
-            self.last_join_error =
-                Some(format!("anchor {anchor} refused: {}", refusal.text));
+            self.last_join_error = Some(format!("anchor {anchor} refused: {}", refusal.text));
         }
     }
 

@@ -28,7 +28,12 @@ impl Anchor {
         let (counters, sizes, groups, refused) = self
             .data
             .ask(|plane, _| {
-                (plane.counters().clone(), plane.sizes(), plane.answering_groups(), 0_u64)
+                (
+                    plane.counters().clone(),
+                    plane.sizes(),
+                    plane.answering_groups(),
+                    0_u64,
+                )
             })
             .await
             .ok_or_else(no_data_thread)?;
@@ -44,22 +49,35 @@ impl Anchor {
     }
 
     fn register_realm(&self, registry: &mut Registry, now: Mono, groups: usize) {
-        let connected =
-            self.peers.iter().filter(|(peer, _)| self.peers.is_connected(*peer)).count();
+        let connected = self
+            .peers
+            .iter()
+            .filter(|(peer, _)| self.peers.is_connected(*peer))
+            .count();
         gauge(
             registry,
             "route_groups",
             "Accepted networks that at least two answering anchors offer to this one",
             groups as u64,
         );
-        gauge(registry, "routes", "Networks known, in any state", self.routes.rows().len() as u64);
+        gauge(
+            registry,
+            "routes",
+            "Networks known, in any state",
+            self.routes.rows().len() as u64,
+        );
         gauge(
             registry,
             "peers_known",
             "Anchors of the realm known, this one not counted",
             (self.membership.realm_size() - 1) as u64,
         );
-        gauge(registry, "peers_connected", "Anchors with a control connection", connected as u64);
+        gauge(
+            registry,
+            "peers_connected",
+            "Anchors with a control connection",
+            connected as u64,
+        );
         let uptime = now.since(self.started).as_secs_f64();
         registry.register_with_unit(
             "uptime",
@@ -96,7 +114,12 @@ fn register_packets(registry: &mut Registry, counters: &Counters) {
         "Packets taken from the interface; a super-packet counts once",
         counters.host_packets,
     );
-    counter(registry, "host_bytes", "Bytes taken from the interface", counters.host_bytes);
+    counter(
+        registry,
+        "host_bytes",
+        "Bytes taken from the interface",
+        counters.host_bytes,
+    );
     counter(
         registry,
         "delivered_packets",
@@ -109,28 +132,59 @@ fn register_packets(registry: &mut Registry, counters: &Counters) {
         "Bytes written to the interface",
         counters.delivered_bytes,
     );
-    counter(registry, "frames_sent", "Frames sealed and sent", counters.frames_sent);
-    counter(registry, "frames_received", "Authentic frames received", counters.frames_received);
+    counter(
+        registry,
+        "frames_sent",
+        "Frames sealed and sent",
+        counters.frames_sent,
+    );
+    counter(
+        registry,
+        "frames_received",
+        "Authentic frames received",
+        counters.frames_received,
+    );
     let dropped: Family<ReasonLabel, Gauge<u64, AtomicU64>> = Family::default();
     for reason in DropReason::ALL {
         dropped
-            .get_or_create(&ReasonLabel { reason: reason.as_str() })
+            .get_or_create(&ReasonLabel {
+                reason: reason.as_str(),
+            })
             .set(counters.dropped(*reason));
     }
-    registry.register("dropped_packets", "Packets that went no further, by reason", dropped);
+    registry.register(
+        "dropped_packets",
+        "Packets that went no further, by reason",
+        dropped,
+    );
 }
 
 fn register_flows(registry: &mut Registry, counters: &Counters, sizes: Sizes) {
     gauge(registry, "flows", "Flows in the table", sizes.flows as u64);
-    gauge(registry, "connections", "Connections noted", sizes.connections as u64);
-    gauge(registry, "clients", "Client addresses given out", sizes.clients as u64);
+    gauge(
+        registry,
+        "connections",
+        "Connections noted",
+        sizes.connections as u64,
+    );
+    gauge(
+        registry,
+        "clients",
+        "Client addresses given out",
+        sizes.clients as u64,
+    );
     counter(
         registry,
         "connections_reset",
         "Connections reset because their flow moved or lost its last holder",
         counters.resets,
     );
-    counter(registry, "syn_replays", "SYNs sent again to a new holder", counters.syn_replays);
+    counter(
+        registry,
+        "syn_replays",
+        "SYNs sent again to a new holder",
+        counters.syn_replays,
+    );
     counter(
         registry,
         "holder_failures",
@@ -152,14 +206,20 @@ fn register_flows(registry: &mut Registry, counters: &Counters, sizes: Sizes) {
     let chosen: Family<ReasonLabel, Gauge<u64, AtomicU64>> = Family::default();
     for reason in Reason::ALL {
         chosen
-            .get_or_create(&ReasonLabel { reason: reason.as_str() })
+            .get_or_create(&ReasonLabel {
+                reason: reason.as_str(),
+            })
             .set(counters.chosen(reason));
     }
     registry.register("holders_chosen", "Choices of a holder, by reason", chosen);
 }
 
 fn gauge(registry: &mut Registry, name: &str, help: &str, value: u64) {
-    registry.register(name, help, ConstGauge::new(i64::try_from(value).unwrap_or(i64::MAX)));
+    registry.register(
+        name,
+        help,
+        ConstGauge::new(i64::try_from(value).unwrap_or(i64::MAX)),
+    );
 }
 
 fn counter(registry: &mut Registry, name: &str, help: &str, value: u64) {

@@ -150,7 +150,13 @@ impl Anchor {
         loop {
             let deadline = self.next_deadline();
             let now = clock::now().mono;
-            let wait = deadline.map(|at| if at > now { at.since(now) } else { Duration::ZERO });
+            let wait = deadline.map(|at| {
+                if at > now {
+                    at.since(now)
+                } else {
+                    Duration::ZERO
+                }
+            });
             let wake = Instant::now() + wait.unwrap_or(Duration::from_secs(3600));
             let input = tokio::select! {
                 biased;
@@ -200,10 +206,17 @@ impl Anchor {
             Event::NeedSession(peer) => self.need_session(now, peer),
             Event::Rotate(peer) => self.rotate(now, peer),
             Event::Roamed(peer, path) => {
-                let way = Way { remote: path.remote, local: None };
+                let way = Way {
+                    remote: path.remote,
+                    local: None,
+                };
                 self.paths.lock().roam(peer, way);
             }
-            Event::Failed { peer, moved, stranded } => {
+            Event::Failed {
+                peer,
+                moved,
+                stranded,
+            } => {
                 let anchor = self.short(peer);
                 warn!(%anchor, moved, stranded, "holder failed for this machine");
                 self.hurry(now, peer);
@@ -215,7 +228,12 @@ impl Anchor {
             Event::Returned(peer) => {
                 info!(anchor = %self.short(peer), "holder answers again; new flows may use it");
             }
-            Event::Left { peer, reason, moved, stranded } => {
+            Event::Left {
+                peer,
+                reason,
+                moved,
+                stranded,
+            } => {
                 let anchor = self.short(peer);
                 info!(%anchor, %reason, moved, stranded, "flows left their holder");
             }
@@ -264,7 +282,9 @@ impl Anchor {
             })
             .await
             .flatten();
-        let Some((revision, leases, now)) = leases else { return };
+        let Some((revision, leases, now)) = leases else {
+            return;
+        };
         let leases: Vec<_> = leases
             .into_iter()
             .map(|lease| crate::files::SavedLease {
@@ -287,22 +307,35 @@ impl Anchor {
         let told = futures_util::future::join_all(waits).await;
         let missed = told.iter().filter(|told| told.is_err()).count();
         info!(told = told.len() - missed, missed, "said goodbye");
-        self.quic.shut_down("left the realm's network", Duration::from_millis(200)).await;
+        self.quic
+            .shut_down("left the realm's network", Duration::from_millis(200))
+            .await;
     }
 
     fn short(&self, peer: PeerIx) -> String {
-        self.peers.get(peer).map(|peer| peer.key.id().short()).unwrap_or_default()
+        self.peers
+            .get(peer)
+            .map(|peer| peer.key.id().short())
+            .unwrap_or_default()
     }
 
     /// Returns the data thread's path for a peer's address; `None` without a socket for it.
     fn path_to(&self, remote: SocketAddr) -> Option<Path> {
-        let socket = self.sockets.iter().position(|local| local.is_ipv4() == remote.is_ipv4())?;
-        Some(Path { socket: u8::try_from(socket).ok()?, remote })
+        let socket = self
+            .sockets
+            .iter()
+            .position(|local| local.is_ipv4() == remote.is_ipv4())?;
+        Some(Path {
+            socket: u8::try_from(socket).ok()?,
+            remote,
+        })
     }
 
     fn add_seeds(&mut self, now: Mono, seeds: Vec<SocketAddr>) {
         for seed in seeds {
-            self.seeds.entry(seed).or_insert_with(|| Self::new_seed(now));
+            self.seeds
+                .entry(seed)
+                .or_insert_with(|| Self::new_seed(now));
         }
     }
 
@@ -310,7 +343,11 @@ impl Anchor {
         if !self.needs_seeds() {
             return None;
         }
-        self.seeds.values().filter(|seed| !seed.under_way).map(|seed| seed.at).min()
+        self.seeds
+            .values()
+            .filter(|seed| !seed.under_way)
+            .map(|seed| seed.at)
+            .min()
     }
 
     /// Seeds are tried while this anchor knows nobody.

@@ -86,7 +86,11 @@ impl Peers {
         let peer = PeerIx(self.next);
         self.next += 1;
         self.numbers.insert(key, peer);
-        let dial = Dial { at: now, pause: FIRST_PAUSE, under_way: false };
+        let dial = Dial {
+            at: now,
+            pause: FIRST_PAUSE,
+            under_way: false,
+        };
         self.peers.insert(
             peer,
             Peer {
@@ -136,7 +140,11 @@ impl Peers {
         let peer = self.numbers.get(&gone.key).copied()?;
         if let Some(peer) = self.peers.get_mut(&peer) {
             peer.conns.retain(|other| *other != conn);
-            if peer.handshake.as_ref().is_some_and(|handshake| handshake.conn == conn) {
+            if peer
+                .handshake
+                .as_ref()
+                .is_some_and(|handshake| handshake.conn == conn)
+            {
                 peer.handshake = None;
             }
             if peer.conns.is_empty() {
@@ -177,13 +185,17 @@ impl Peers {
 
     pub(super) fn is_connected(&self, peer: PeerIx) -> bool {
         self.peers.get(&peer).is_some_and(|peer| {
-            peer.conns.iter().any(|conn| self.conns.get(conn).is_some_and(|conn| conn.accepted))
+            peer.conns
+                .iter()
+                .any(|conn| self.conns.get(conn).is_some_and(|conn| conn.accepted))
         })
     }
 
     /// Says whether a dial to the peer is due now, and marks it as under way.
     pub(super) fn take_dial(&mut self, peer: PeerIx, now: Mono) -> bool {
-        let Some(peer) = self.peers.get_mut(&peer) else { return false };
+        let Some(peer) = self.peers.get_mut(&peer) else {
+            return false;
+        };
         let is_due = peer.conns.is_empty() && !peer.dial.under_way && peer.dial.at <= now;
         peer.dial.under_way |= is_due;
         is_due
@@ -191,7 +203,9 @@ impl Peers {
 
     /// Says whether a dial to the peer is under way.
     pub(super) fn is_dialling(&self, peer: PeerIx) -> bool {
-        self.peers.get(&peer).is_some_and(|peer| peer.dial.under_way)
+        self.peers
+            .get(&peer)
+            .is_some_and(|peer| peer.dial.under_way)
     }
 
     /// Returns when the next of `wanted` is to be dialled.
@@ -205,7 +219,9 @@ impl Peers {
 
     /// Notes the outcome of a dial. `spread` in 0..1 keeps a realm's restarts apart.
     pub(super) fn end_dial(&mut self, peer: PeerIx, now: Mono, succeeded: bool, spread: f64) {
-        let Some(peer) = self.peers.get_mut(&peer) else { return };
+        let Some(peer) = self.peers.get_mut(&peer) else {
+            return;
+        };
         peer.dial.under_way = false;
         if succeeded {
             peer.dial.pause = FIRST_PAUSE;
@@ -225,8 +241,9 @@ impl Peers {
 
     /// Says whether a handshake of ours with the peer still waits for its answer.
     pub(super) fn is_shaking_hands(&self, peer: PeerIx, now: Mono) -> bool {
-        self.peers.get(&peer).and_then(|peer| peer.handshake.as_ref()).is_some_and(|handshake| {
-            now.since(handshake.started) < HANDSHAKE_WITHIN
-        })
+        self.peers
+            .get(&peer)
+            .and_then(|peer| peer.handshake.as_ref())
+            .is_some_and(|handshake| now.since(handshake.started) < HANDSHAKE_WITHIN)
     }
 }

@@ -13,10 +13,7 @@ use crate::files::Config;
 
 impl Anchor {
     /// Reads the configuration again and applies what changed.
-    pub(super) fn reload(
-        &mut self,
-        now: Mono,
-    ) -> (Result<Reloaded, Refusal>, Option<Ended>) {
+    pub(super) fn reload(&mut self, now: Mono) -> (Result<Reloaded, Refusal>, Option<Ended>) {
         let config = match Config::load(&self.layout) {
             Ok(config) => config,
             Err(error) => return (Err(Refusal::Invalid(error.to_string())), None),
@@ -28,12 +25,9 @@ impl Anchor {
             || self.config.client_range != config.client_range;
         let before = std::mem::replace(&mut self.config, config);
         if before.taints != self.config.taints {
-            let retainted = self.standing.retaint(
-                &self.state,
-                &self.identity,
-                &self.config,
-                clock::unix(),
-            );
+            let retainted =
+                self.standing
+                    .retaint(&self.state, &self.identity, &self.config, clock::unix());
             if let Err(error) = retainted {
                 self.config = before;
                 return (Err(Refusal::Invalid(error.to_string())), None);
@@ -51,8 +45,11 @@ impl Anchor {
             }
         }
         crate::logging::set_level(self.config.log_level);
-        let reloaded =
-            Reloaded { version: VERSION, changed, needs_restart: Vec::new() };
+        let reloaded = Reloaded {
+            version: VERSION,
+            changed,
+            needs_restart: Vec::new(),
+        };
         if starts_anew {
             return (Ok(reloaded), Some(Ended::Restart));
         }

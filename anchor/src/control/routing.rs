@@ -20,8 +20,7 @@ use crate::files::Config;
 use crate::netlink::Route;
 
 /// The IPv6 spelling of IPv4 destinations (RFC 8215).
-const SPELLED: Ipv6Net =
-    Ipv6Net::new_assert(Ipv6Addr::new(0x64, 0xff9b, 1, 0, 0, 0, 0, 0), 96);
+const SPELLED: Ipv6Net = Ipv6Net::new_assert(Ipv6Addr::new(0x64, 0xff9b, 1, 0, 0, 0, 0, 0), 96);
 /// Translation to IPv6 makes a packet 20 bytes longer.
 const SPELLED_MTU_BYTES: u32 = 1400;
 
@@ -47,7 +46,10 @@ impl Anchor {
                 networks: advert
                     .networks
                     .iter()
-                    .map(|&network| Claim { network, granted: permits(&network) })
+                    .map(|&network| Claim {
+                        network,
+                        granted: permits(&network),
+                    })
                     .collect(),
                 may_exchange: taints.may_exchange(&advert.taints),
             });
@@ -69,8 +71,11 @@ impl Anchor {
 
     /// Takes the endpoints a peer advertises, for QUIC and data alike.
     fn set_endpoints(&mut self, peer: PeerIx, endpoints: &[SocketAddr]) {
-        let usable: Vec<SocketAddr> =
-            endpoints.iter().copied().filter(|endpoint| self.is_outside(endpoint.ip())).collect();
+        let usable: Vec<SocketAddr> = endpoints
+            .iter()
+            .copied()
+            .filter(|endpoint| self.is_outside(endpoint.ip()))
+            .collect();
         let current = {
             let mut paths = self.paths.lock();
             paths.set_candidates(peer, &usable);
@@ -79,10 +84,16 @@ impl Anchor {
         let all: Vec<Path> = current
             .map(|way| way.remote)
             .into_iter()
-            .chain(usable.iter().copied().filter(|at| Some(*at) != current.map(|way| way.remote)))
+            .chain(
+                usable
+                    .iter()
+                    .copied()
+                    .filter(|at| Some(*at) != current.map(|way| way.remote)),
+            )
             .filter_map(|remote| self.path_to(remote))
             .collect();
-        self.data.run(move |plane, now| plane.set_paths(now.mono, peer, &all));
+        self.data
+            .run(move |plane, now| plane.set_paths(now.mono, peer, &all));
     }
 
     /// Passes the current way to a peer on to the data thread.
@@ -100,9 +111,7 @@ impl Anchor {
                     .ipv4
                     .as_ref()
                     .is_some_and(|choice| choice.address == address);
-                !is_own
-                    && address != OWN_HOST
-                    && !self.config.client_range.contains(&address)
+                !is_own && address != OWN_HOST && !self.config.client_range.contains(&address)
             }
             IpAddr::V6(address) => {
                 !self.standing.realm.overlay_prefix().contains(&address)
@@ -179,8 +188,14 @@ pub(super) fn own_facts(
 
 /// Returns what the interface is to carry.
 pub(super) fn wanted(config: &Config, overlay: Ipv6Addr, routes: Option<&Routes>) -> Wanted {
-    let source = config.ipv4.as_ref().map_or(OWN_HOST, |choice| choice.address);
-    let mut addresses = vec![IpNet::V6(Ipv6Net::from(overlay)), IpNet::V4(Ipv4Net::from(source))];
+    let source = config
+        .ipv4
+        .as_ref()
+        .map_or(OWN_HOST, |choice| choice.address);
+    let mut addresses = vec![
+        IpNet::V6(Ipv6Net::from(overlay)),
+        IpNet::V4(Ipv4Net::from(source)),
+    ];
     let realm = Ipv6Net::new_assert(overlay, 48).trunc();
     let to = |destination: IpNet, mtu_bytes: Option<u32>| Route {
         destination,
@@ -203,13 +218,19 @@ pub(super) fn wanted(config: &Config, overlay: Ipv6Addr, routes: Option<&Routes>
         all.push(to(network.into(), None));
     }
     if let Some(routes) = routes {
-        let accepted = routes.rows().iter().filter(|row| row.state == State::Accepted);
+        let accepted = routes
+            .rows()
+            .iter()
+            .filter(|row| row.state == State::Accepted);
         all.extend(accepted.map(|row| to(row.network, None)));
     }
     all.sort();
     all.dedup_by_key(|route| route.destination);
     addresses.sort();
-    Wanted { addresses, routes: all }
+    Wanted {
+        addresses,
+        routes: all,
+    }
 }
 
 /// Returns the present moment as the control loop counts.

@@ -46,12 +46,15 @@ impl Standing {
             .read_key(StateFile::RealmSecret)?
             .map(|seed| RealmSecret::from_seed(&seed));
         let ticket = match ticket {
-            Some(text) => {
-                Some(text.parse::<Ticket>().context("the ticket cannot be used")?)
-            }
+            Some(text) => Some(
+                text.parse::<Ticket>()
+                    .context("the ticket cannot be used")?,
+            ),
             None => None,
         };
-        let known = state.realm()?.or_else(|| secret.as_ref().map(RealmSecret::key));
+        let known = state
+            .realm()?
+            .or_else(|| secret.as_ref().map(RealmSecret::key));
         let Some(realm_key) = known.or_else(|| ticket.as_ref().map(Ticket::realm_key)) else {
             return Self::found(state, config, identity, now);
         };
@@ -72,7 +75,9 @@ impl Standing {
                 Ok(member) if member.key == identity.key() => {
                     standing.membership = Some((credential, member));
                 }
-                Ok(_) => bail!("this anchor's credential is of another identity: it was left as it is"),
+                Ok(_) => {
+                    bail!("this anchor's credential is of another identity: it was left as it is")
+                }
                 Err(error) => warn!(%error, "this anchor's credential does not hold"),
             }
         }
@@ -132,11 +137,16 @@ impl Standing {
         config: &Config,
         now: UnixTime,
     ) -> anyhow::Result<()> {
-        let Some(secret) = &self.secret else { return Ok(()) };
-        let fits = self.membership.as_ref().is_some_and(|(credential, member)| {
-            !credential::wants_renewal(credential, member, now)
-                && member.taints.contains_all(&config.taints)
-        });
+        let Some(secret) = &self.secret else {
+            return Ok(());
+        };
+        let fits = self
+            .membership
+            .as_ref()
+            .is_some_and(|(credential, member)| {
+                !credential::wants_renewal(credential, member, now)
+                    && member.taints.contains_all(&config.taints)
+            });
         if fits {
             return Ok(());
         }
@@ -210,7 +220,8 @@ impl Standing {
 
     /// Returns what proves this anchor's standing to others: its credential, or its join.
     pub(super) fn shown(&self) -> Option<&Credential> {
-        self.credential().or(self.joining.as_ref().map(|joining| &joining.credential))
+        self.credential()
+            .or_else(|| self.joining.as_ref().map(|joining| &joining.credential))
     }
 
     pub(super) fn credential(&self) -> Option<&Credential> {
@@ -236,7 +247,11 @@ impl Standing {
             return Some(Granter::Realm(secret));
         }
         let credential = self.credential()?;
-        Some(Granter::Issuer { identity, credential, realm: &self.realm_key })
+        Some(Granter::Issuer {
+            identity,
+            credential,
+            realm: &self.realm_key,
+        })
     }
 
     /// Returns the taints this anchor uses: those it was asked to, within what it was granted.

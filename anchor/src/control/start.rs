@@ -69,7 +69,9 @@ pub(crate) async fn start(
     let paths = SharedPaths::new(Paths::new(seed));
     let signer = identity.clone();
     let quic = quic::start(QuicOptions {
-        identity: TlsIdentity::new(identity.key(), move |message| signer.signing().sign_bytes(message)),
+        identity: TlsIdentity::new(identity.key(), move |message| {
+            signer.signing().sign_bytes(message)
+        }),
         sockets: sockets.control,
         paths: paths.clone(),
     })
@@ -83,7 +85,12 @@ pub(crate) async fn start(
     })
     .context("cannot start the data thread")?;
     let (resolver, resolved) = mpsc::channel(4);
-    let membership = Membership::new(standing.realm_key, Identity::from_seed(identity.seed()), epoch, seed);
+    let membership = Membership::new(
+        standing.realm_key,
+        Identity::from_seed(identity.seed()),
+        epoch,
+        seed,
+    );
     let mut anchor = Anchor {
         state,
         layout: layout.clone(),
@@ -170,9 +177,14 @@ fn bind(addresses: &[SocketAddr], chosen: bool) -> anyhow::Result<Sockets> {
 }
 
 async fn remove_leftover(name: &str) {
-    let Ok(netlink) = crate::netlink::Netlink::connect() else { return };
+    let Ok(netlink) = crate::netlink::Netlink::connect() else {
+        return;
+    };
     match netlink.remove_leftover(name).await {
-        Ok(true) => info!(interface = name, "removed an interface left over from a crash"),
+        Ok(true) => info!(
+            interface = name,
+            "removed an interface left over from a crash"
+        ),
         Ok(false) => {}
         Err(error) => warn!(%error, "a leftover interface could not be removed"),
     }
@@ -194,18 +206,22 @@ fn load_clients(state: &State, config: &Config, peers: &mut Peers, seed: u64) ->
             let peer = peers.number(lease.key, now.mono);
             let last_used = now.boot - lease.idle;
             let (key, host, address) = (lease.key, lease.host, lease.address);
-            (peer, Lease { key, host, address, last_used })
+            (
+                peer,
+                Lease {
+                    key,
+                    host,
+                    address,
+                    last_used,
+                },
+            )
         })
         .collect();
     clients.import(now.boot, leases);
     clients
 }
 
-pub(super) fn plane_own(
-    config: &Config,
-    overlay: std::net::Ipv6Addr,
-    facts: &Facts,
-) -> Own {
+pub(super) fn plane_own(config: &Config, overlay: std::net::Ipv6Addr, facts: &Facts) -> Own {
     Own {
         overlay,
         ipv4: config.ipv4.as_ref().map(|choice| choice.address),

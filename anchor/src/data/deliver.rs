@@ -20,8 +20,14 @@ pub(super) struct Deliver {
 
 impl Deliver {
     pub(super) fn new(takes_udp: bool) -> Self {
-        let joinable = if takes_udp { Joinable::TcpAndUdp } else { Joinable::Tcp };
-        Self { joiner: Joiner::new(joinable, CAPACITY) }
+        let joinable = if takes_udp {
+            Joinable::TcpAndUdp
+        } else {
+            Joinable::Tcp
+        };
+        Self {
+            joiner: Joiner::new(joinable, CAPACITY),
+        }
     }
 
     /// Takes one opened packet at `position` of the batch; false when the joiner is full and
@@ -39,7 +45,10 @@ impl Deliver {
         } else {
             Checksum::Complete
         };
-        match self.joiner.push(peer.0, flags.bits(), checksum, position, packet) {
+        match self
+            .joiner
+            .push(peer.0, flags.bits(), checksum, position, packet)
+        {
             Ok(()) => true,
             Err(Refused::Full) => false,
             Err(refused) => {
@@ -63,7 +72,11 @@ impl Deliver {
             let spans = joined.spans();
             let mut offload = joined.offload;
             let total = joined.packet.total_bytes;
-            let mut head = Head { bytes: joined.buffer, start: HEADROOM, total };
+            let mut head = Head {
+                bytes: joined.buffer,
+                start: HEADROOM,
+                total,
+            };
             let peer = PeerIx(joined.tag);
             if let ToHost::Dropped(reason) =
                 plane.from_peer(now, peer, joined.flags, &mut head, &mut offload)
@@ -78,8 +91,7 @@ impl Deliver {
                 continue;
             };
             let virtio = offload.to_virtio(&packet);
-            let payload =
-                spans.map(|span| &batch[span.position..span.position + span.bytes]);
+            let payload = spans.map(|span| &batch[span.position..span.position + span.bytes]);
             match tun.write(&virtio, bytes, payload) {
                 Ok(()) => {}
                 Err(WriteError::Gone) => return false,

@@ -76,7 +76,15 @@ pub fn start(parts: DataParts) -> io::Result<(DataHandle, mpsc::Receiver<Event>)
     let thread = std::thread::Builder::new()
         .name("conflux-data".to_owned())
         .spawn(move || thread.run())?;
-    Ok((DataHandle { commands, waker, thread: Some(thread), lost_events }, outbox))
+    Ok((
+        DataHandle {
+            commands,
+            waker,
+            thread: Some(thread),
+            lost_events,
+        },
+        outbox,
+    ))
 }
 
 impl DataHandle {

@@ -12,9 +12,7 @@ use conflux_core::packet::{
     BadOffload, Checksum, Cut, Offload, Packet, Uncuttable, checksum, fragment_ipv4,
 };
 use conflux_core::paths::Way;
-use conflux_core::plane::{
-    DropReason, Event, Head, Output, Path, Plane, Received, ToPeer,
-};
+use conflux_core::plane::{DropReason, Event, Head, Output, Path, Plane, Received, ToPeer};
 use conflux_core::session::{MAX_FRAME_OVERHEAD, Sealer, SentAt};
 use conflux_core::time::Now;
 use conflux_proto::frame::{Flags, FrameType, HEADER_BYTES};
@@ -25,11 +23,11 @@ use tracing::{error, trace, warn};
 use super::deliver::Deliver;
 use super::transmit::Transmit;
 use super::{Command, DataParts};
+use crate::clock;
 use crate::poll::{self, Ready, Waker};
 use crate::quic::StraySender;
 use crate::tun::{self, PLAIN_VIRTIO, ReadBuffer, Tun, WriteError};
 use crate::udp::{DataSocket, RecvBatch, is_stray};
-use crate::clock;
 
 /// Packets read from the interface before sockets get their turn: 16 keeps GSO runs full, and
 /// more only adds delay for the other direction.
@@ -119,7 +117,11 @@ impl Thread {
     fn sleep(&self) -> std::io::Result<Ready> {
         let timeout = self.plane.poll_timeout().map(|at| {
             let now = clock::now().mono;
-            if at > now { at.since(now) } else { Duration::ZERO }
+            if at > now {
+                at.since(now)
+            } else {
+                Duration::ZERO
+            }
         });
         let mut sources: SmallVec<[BorrowedFd<'_>; 8]> = SmallVec::new();
         sources.push(self.waker.as_fd());
@@ -178,7 +180,11 @@ impl Thread {
                 return;
             }
         };
-        let mut head = Head { bytes, start, total };
+        let mut head = Head {
+            bytes,
+            start,
+            total,
+        };
         match self.plane.from_host(now, &mut head, &mut offload) {
             ToPeer::Send { peer, flags } => {
                 let start = head.start;
@@ -187,7 +193,12 @@ impl Thread {
                     &mut self.transmit,
                     &mut self.sockets,
                     now,
-                    Outgoing { peer, flags, offload, limit_bytes: self.packet_limit_bytes },
+                    Outgoing {
+                        peer,
+                        flags,
+                        offload,
+                        limit_bytes: self.packet_limit_bytes,
+                    },
                     &mut head.bytes[start..],
                 );
             }
@@ -208,16 +219,26 @@ impl Thread {
         let socket = u8::try_from(at).expect("there are at most a few sockets");
         let (runs, memory) = self.batch.parts();
         for run in runs {
-            let from = Path { socket, remote: run.source };
+            let from = Path {
+                socket,
+                remote: run.source,
+            };
             for (start, bytes) in run.datagrams() {
                 let datagram = &mut memory[start..start + bytes];
                 if is_stray(datagram) {
-                    let way = Way { remote: run.source, local: None };
+                    let way = Way {
+                        remote: run.source,
+                        local: None,
+                    };
                     self.strays.give(way, datagram);
                     continue;
                 }
                 let (peer, flags, place) = match self.plane.receive(now, from, datagram) {
-                    Received::Data { peer, flags, packet } => (
+                    Received::Data {
+                        peer,
+                        flags,
+                        packet,
+                    } => (
                         peer,
                         flags,
                         start + HEADER_BYTES..start + HEADER_BYTES + packet.len(),
@@ -229,17 +250,27 @@ impl Thread {
                     }
                 };
                 let packet = &memory[place.clone()];
-                if self.deliver.push(&mut self.plane, peer, flags, place.start, packet) {
+                if self
+                    .deliver
+                    .push(&mut self.plane, peer, flags, place.start, packet)
+                {
                     continue;
                 }
-                if !self.deliver.drain(&mut self.plane, &mut self.tun, now, memory) {
+                if !self
+                    .deliver
+                    .drain(&mut self.plane, &mut self.tun, now, memory)
+                {
                     return Go::End;
                 }
                 let packet = &memory[place.clone()];
-                self.deliver.push(&mut self.plane, peer, flags, place.start, packet);
+                self.deliver
+                    .push(&mut self.plane, peer, flags, place.start, packet);
             }
         }
-        if self.deliver.drain(&mut self.plane, &mut self.tun, now, memory) {
+        if self
+            .deliver
+            .drain(&mut self.plane, &mut self.tun, now, memory)
+        {
             Go::On
         } else {
             Go::End
@@ -249,7 +280,9 @@ impl Thread {
     /// Does what the state machine wants done.
     fn carry_out(&mut self, now: Now) -> Go {
         for _ in 0..OUTPUTS_PER_TURN {
-            let Some(output) = self.plane.poll_output(now) else { break };
+            let Some(output) = self.plane.poll_output(now) else {
+                break;
+            };
             match output {
                 Output::ToHost(packet) => {
                     if let Err(error) = self.tun.write(&PLAIN_VIRTIO, &packet, []) {
@@ -259,7 +292,11 @@ impl Thread {
                         self.plane.note_drop(DropReason::InterfaceFailed);
                     }
                 }
-                Output::ToPeer { peer, flags, mut packet } => send(
+                Output::ToPeer {
+                    peer,
+                    flags,
+                    mut packet,
+                } => send(
                     &mut self.plane,
                     &mut self.transmit,
                     &mut self.sockets,
@@ -273,15 +310,21 @@ impl Thread {
                     &mut packet,
                 ),
                 Output::FromHost { packet, offload } => self.again(now, &packet, offload),
-                Output::FromPeer { peer, flags, packet } => {
+                Output::FromPeer {
+                    peer,
+                    flags,
+                    packet,
+                } => {
                     self.deliver.push(&mut self.plane, peer, flags, 0, &packet);
-                    if !self.deliver.drain(&mut self.plane, &mut self.tun, now, &packet) {
+                    if !self
+                        .deliver
+                        .drain(&mut self.plane, &mut self.tun, now, &packet)
+                    {
                         return Go::End;
                     }
                 }
                 Output::Datagram { path, frame } => {
-                    let (room, lost) =
-                        self.transmit.room(&mut self.sockets, path, frame.len());
+                    let (room, lost) = self.transmit.room(&mut self.sockets, path, frame.len());
                     room[..frame.len()].copy_from_slice(&frame);
                     self.transmit.commit(frame.len());
                     note_lost(&mut self.plane, lost);
@@ -301,8 +344,11 @@ impl Thread {
     fn again(&mut self, now: Now, packet: &[u8], mut offload: Offload) {
         let mut bytes = vec![0; tun::HEADROOM];
         bytes.extend_from_slice(packet);
-        let mut head =
-            Head { bytes: &mut bytes, start: tun::HEADROOM, total: packet.len() };
+        let mut head = Head {
+            bytes: &mut bytes,
+            start: tun::HEADROOM,
+            total: packet.len(),
+        };
         if let ToPeer::Send { peer, flags } = self.plane.from_host(now, &mut head, &mut offload) {
             let start = head.start;
             send(
@@ -310,7 +356,12 @@ impl Thread {
                 &mut self.transmit,
                 &mut self.sockets,
                 now,
-                Outgoing { peer, flags, offload, limit_bytes: self.packet_limit_bytes },
+                Outgoing {
+                    peer,
+                    flags,
+                    offload,
+                    limit_bytes: self.packet_limit_bytes,
+                },
                 &mut head.bytes[start..],
             );
         }

@@ -59,7 +59,9 @@ impl Transmit {
     /// Sends what is there; returns the frames that the kernel did not take.
     pub(super) fn flush(&mut self, sockets: &mut [DataSocket]) -> u64 {
         let frames = self.frames;
-        let Some(to) = self.to.take().filter(|_| frames > 0) else { return 0 };
+        let Some(to) = self.to.take().filter(|_| frames > 0) else {
+            return 0;
+        };
         let run = &self.bytes[..self.used];
         let sent = match sockets.get_mut(usize::from(to.socket)) {
             Some(socket) => socket.send(to.remote, run, self.frame_bytes),

@@ -1,3 +1,4 @@
+use crate::reason::Reason;
 use std::time::Duration;
 
 use proptest::prelude::*;

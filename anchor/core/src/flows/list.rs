@@ -12,7 +12,10 @@ pub(super) struct Links {
 
 impl Links {
     /// In no list.
-    pub(super) const FREE: Self = Self { previous: NONE, next: NONE };
+    pub(super) const FREE: Self = Self {
+        previous: NONE,
+        next: NONE,
+    };
 }
 
 /// The two ends of a list.
@@ -23,7 +26,10 @@ pub(super) struct Ends {
 }
 
 impl Ends {
-    pub(super) const EMPTY: Self = Self { first: NONE, last: NONE };
+    pub(super) const EMPTY: Self = Self {
+        first: NONE,
+        last: NONE,
+    };
 
     pub(super) fn first(&self) -> Option<u32> {
         (self.first != NONE).then_some(self.first)
@@ -41,7 +47,10 @@ pub(super) fn push_front<S>(
     at: u32,
     links: fn(&mut S) -> &mut Links,
 ) {
-    *links(&mut slots[at as usize]) = Links { previous: NONE, next: ends.first };
+    *links(&mut slots[at as usize]) = Links {
+        previous: NONE,
+        next: ends.first,
+    };
     if ends.first == NONE {
         ends.last = at;
     } else {

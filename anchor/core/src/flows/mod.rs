@@ -147,15 +147,14 @@ impl Flows {
             sent: Volume::default(),
             received: Volume::default(),
         };
-        let slot =
-            Slot {
-                flow,
-                order: Links::FREE,
-                sibling: Links::FREE,
-                parked: false,
-                watched: false,
-                used: true,
-            };
+        let slot = Slot {
+            flow,
+            order: Links::FREE,
+            sibling: Links::FREE,
+            parked: false,
+            watched: false,
+            used: true,
+        };
         let at = if let Some(at) = self.free.pop() {
             self.slots[at as usize] = slot;
             at
@@ -165,8 +164,9 @@ impl Flows {
         };
         let hash = self.hasher.hash_one(key);
         let (slots, hasher) = (&self.slots, &self.hasher);
-        self.index
-            .insert_unique(hash, at, |&other| hasher.hash_one(slots[other as usize].flow.key));
+        self.index.insert_unique(hash, at, |&other| {
+            hasher.hash_one(slots[other as usize].flow.key)
+        });
         list::push_front(&mut self.order, &mut self.slots, at, order);
         let id = FlowId(at);
         self.set_holder(now, id, holder, reason);
@@ -178,7 +178,11 @@ impl Flows {
         let flow = *self.get(id)?;
         self.unlink_holder(id);
         let parked = self.slots[id.0 as usize].parked;
-        let ends = if parked { &mut self.parked } else { &mut self.order };
+        let ends = if parked {
+            &mut self.parked
+        } else {
+            &mut self.order
+        };
         list::unlink(ends, &mut self.slots, id.0, order);
         let hash = self.hasher.hash_one(flow.key);
         if let Ok(entry) = self.index.find_entry(hash, |&at| at == id.0) {
@@ -216,7 +220,11 @@ impl Flows {
         let late = now.since(slot.flow.last) >= ORDER_GRAIN || slot.parked;
         if late {
             slot.flow.last = now;
-            let ends = if slot.parked { &mut self.parked } else { &mut self.order };
+            let ends = if slot.parked {
+                &mut self.parked
+            } else {
+                &mut self.order
+            };
             slot.parked = false;
             list::unlink(ends, &mut self.slots, id.0, order);
             list::push_front(&mut self.order, &mut self.slots, id.0, order);
@@ -232,7 +240,11 @@ impl Flows {
     /// Sets an idle flow aside: kept for its open connections, out of the order of idleness until
     /// its next packet.
     pub fn park(&mut self, id: FlowId) {
-        if self.slots.get(id.0 as usize).is_some_and(|slot| slot.used && !slot.parked) {
+        if self
+            .slots
+            .get(id.0 as usize)
+            .is_some_and(|slot| slot.used && !slot.parked)
+        {
             list::unlink(&mut self.order, &mut self.slots, id.0, order);
             self.slots[id.0 as usize].parked = true;
             list::push_front(&mut self.parked, &mut self.slots, id.0, order);
@@ -249,7 +261,10 @@ impl Flows {
 
     /// Returns a flow.
     pub fn get(&self, id: FlowId) -> Option<&Flow> {
-        self.slots.get(id.0 as usize).filter(|slot| slot.used).map(|slot| &slot.flow)
+        self.slots
+            .get(id.0 as usize)
+            .filter(|slot| slot.used)
+            .map(|slot| &slot.flow)
     }
 
     /// Returns the flow that has been without a packet for longest, parked ones last.
@@ -284,9 +299,16 @@ impl Flows {
 
     /// Walks all flows, in no particular order.
     pub fn iter(&self) -> impl Iterator<Item = (FlowId, &Flow)> {
-        self.slots.iter().enumerate().filter(|(_, slot)| slot.used).map(|(at, slot)| {
-            (FlowId(u32::try_from(at).expect("the cap keeps slots below 2^32")), &slot.flow)
-        })
+        self.slots
+            .iter()
+            .enumerate()
+            .filter(|(_, slot)| slot.used)
+            .map(|(at, slot)| {
+                (
+                    FlowId(u32::try_from(at).expect("the cap keeps slots below 2^32")),
+                    &slot.flow,
+                )
+            })
     }
 
     /// Returns the first flow on `holder`; the others follow by [`Self::next_on_holder`].
@@ -308,9 +330,15 @@ impl Flows {
     }
 
     fn unlink_holder(&mut self, id: FlowId) {
-        let Some(slot) = self.slots.get_mut(id.0 as usize) else { return };
-        let Some(holder) = slot.flow.holder.take() else { return };
-        let Some(ends) = self.holders.get_mut(&holder) else { return };
+        let Some(slot) = self.slots.get_mut(id.0 as usize) else {
+            return;
+        };
+        let Some(holder) = slot.flow.holder.take() else {
+            return;
+        };
+        let Some(ends) = self.holders.get_mut(&holder) else {
+            return;
+        };
         list::unlink(ends, &mut self.slots, id.0, sibling);
         if ends.first().is_none() {
             self.holders.remove(&holder);

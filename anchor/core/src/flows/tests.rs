@@ -14,8 +14,20 @@ fn a_flow_keeps_its_holder_until_it_is_set_anew() {
 
     let flow = flows.get(id).unwrap();
     assert_eq!(flow.holder, Some(PeerIx(4)));
-    assert_eq!(flow.sent, Volume { packets: 1, bytes: 100 });
-    assert_eq!(flow.received, Volume { packets: 1, bytes: 50 });
+    assert_eq!(
+        flow.sent,
+        Volume {
+            packets: 1,
+            bytes: 100
+        }
+    );
+    assert_eq!(
+        flow.received,
+        Volume {
+            packets: 1,
+            bytes: 50
+        }
+    );
     assert_eq!(flow.last, at(6));
 }
 
@@ -118,7 +130,9 @@ proptest! {
 fn check(flows: &Flows, model: &BTreeMap<u8, (Option<PeerIx>, u64)>) -> Result<(), TestCaseError> {
     prop_assert_eq!(flows.len(), model.len());
     for (&name, &(holder, last)) in model {
-        let flow = flows.get(flows.find(&key(name)).expect("in the model")).expect("found");
+        let flow = flows
+            .get(flows.find(&key(name)).expect("in the model"))
+            .expect("found");
         prop_assert_eq!(flow.holder, holder);
         prop_assert_eq!(flow.last, at(last));
     }
@@ -127,17 +141,26 @@ fn check(flows: &Flows, model: &BTreeMap<u8, (Option<PeerIx>, u64)>) -> Result<(
         let mut next = flows.first_on_holder(PeerIx(number));
         while let Some(id) = next {
             on_holder += 1;
-            prop_assert_eq!(flows.get(id).map(|flow| flow.holder), Some(Some(PeerIx(number))));
+            prop_assert_eq!(
+                flows.get(id).map(|flow| flow.holder),
+                Some(Some(PeerIx(number)))
+            );
             next = flows.next_on_holder(id);
         }
-        let expected = model.values().filter(|(holder, _)| *holder == Some(PeerIx(number))).count();
+        let expected = model
+            .values()
+            .filter(|(holder, _)| *holder == Some(PeerIx(number)))
+            .count();
         prop_assert_eq!(on_holder, expected);
     }
     Ok(())
 }
 
 fn key(name: u8) -> FlowKey {
-    FlowKey { host: Host::Own, destination: IpAddr::from([10, 128, 0, name]) }
+    FlowKey {
+        host: Host::Own,
+        destination: IpAddr::from([10, 128, 0, name]),
+    }
 }
 
 fn peer(number: u8) -> Option<PeerIx> {

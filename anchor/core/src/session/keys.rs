@@ -23,7 +23,11 @@ pub enum Suite {
 
 impl Suite {
     pub(super) const fn for_cpus(ours: bool, theirs: bool) -> Self {
-        if ours && theirs { Self::Aes256Gcm } else { Self::ChaCha20Poly1305 }
+        if ours && theirs {
+            Self::Aes256Gcm
+        } else {
+            Self::ChaCha20Poly1305
+        }
     }
 }
 
@@ -83,7 +87,9 @@ impl Pair {
         counter: u64,
         body: &'a mut [u8],
     ) -> Option<&'a mut [u8]> {
-        self.receive.open_in_place(nonce(counter), Aad::from(header), body).ok()
+        self.receive
+            .open_in_place(nonce(counter), Aad::from(header), body)
+            .ok()
     }
 }
 

@@ -18,4 +18,4 @@ mod sessions;
 
 pub use keys::{MAX_FRAME_OVERHEAD, Suite};
 pub use noise::{HandshakeFailed, Initiator, Local, Remote, SessionKeys, respond};
-pub use sessions::{Opened, OpenFailed, Received, Sealer, SentAt, Sessions};
+pub use sessions::{OpenFailed, Opened, Received, Sealer, SentAt, Sessions};

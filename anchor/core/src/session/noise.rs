@@ -82,7 +82,11 @@ pub struct SessionKeys {
 
 impl std::fmt::Debug for SessionKeys {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "SessionKeys({:?}, {:08x} -> {:08x})", self.suite, self.our_index, self.their_index)
+        write!(
+            f,
+            "SessionKeys({:?}, {:08x} -> {:08x})",
+            self.suite, self.our_index, self.their_index
+        )
     }
 }
 
@@ -117,7 +121,14 @@ impl Initiator {
             .build_initiator()
             .map_err(setup)?;
         let message = write(&mut state, &payload(local.index, local.aes))?;
-        Ok((Self { state, index: local.index, aes: local.aes }, message))
+        Ok((
+            Self {
+                state,
+                index: local.index,
+                aes: local.aes,
+            },
+            message,
+        ))
     }
 
     /// Takes message 2 and returns the keys.
@@ -151,7 +162,9 @@ pub fn respond(
     message: &[u8],
 ) -> Result<(SessionKeys, Vec<u8>), HandshakeFailed> {
     let prologue = prologue(realm, &remote.key, &local.key);
-    let mut state = builder(&local, psk, &prologue)?.build_responder().map_err(setup)?;
+    let mut state = builder(&local, psk, &prologue)?
+        .build_responder()
+        .map_err(setup)?;
     let (their_index, their_aes) = read(&mut state, message)?;
     if state.get_remote_static() != Some(&remote.noise_key[..]) {
         return Err(HandshakeFailed::OtherStaticKey);
@@ -174,7 +187,13 @@ fn setup(error: snow::Error) -> HandshakeFailed {
 }
 
 fn prologue(realm: &RealmId, initiator: &AnchorKey, responder: &AnchorKey) -> Vec<u8> {
-    [&b"conflux noise 1"[..], &realm.0, &initiator.0, &responder.0].concat()
+    [
+        &b"conflux noise 1"[..],
+        &realm.0,
+        &initiator.0,
+        &responder.0,
+    ]
+    .concat()
 }
 
 fn builder<'a>(
@@ -207,8 +226,9 @@ fn read(state: &mut HandshakeState, message: &[u8]) -> Result<(u32, bool), Hands
     if message.len() > MESSAGE_BYTES {
         return Err(HandshakeFailed::Payload);
     }
-    let length =
-        state.read_message(message, &mut payload).map_err(|_| HandshakeFailed::NotAuthentic)?;
+    let length = state
+        .read_message(message, &mut payload)
+        .map_err(|_| HandshakeFailed::NotAuthentic)?;
     let [version, flags, a, b, c, d, ..] = payload[..length] else {
         return Err(HandshakeFailed::Payload);
     };
@@ -225,7 +245,10 @@ struct Seeded {
 
 impl CryptoResolver for Seeded {
     fn resolve_rng(&self) -> Option<Box<dyn Random>> {
-        Some(Box::new(Stream { seed: self.seed, blocks: 0 }))
+        Some(Box::new(Stream {
+            seed: self.seed,
+            blocks: 0,
+        }))
     }
 
     fn resolve_dh(&self, choice: &DHChoice) -> Option<Box<dyn Dh>> {
@@ -303,7 +326,10 @@ mod tests {
             respond(b.local(2, false), a.remote(), &REALM, &[7; 32], &first).unwrap();
 
         assert_eq!(theirs.suite, Suite::ChaCha20Poly1305);
-        assert_eq!(initiator.finish(&second).unwrap().suite, Suite::ChaCha20Poly1305);
+        assert_eq!(
+            initiator.finish(&second).unwrap().suite,
+            Suite::ChaCha20Poly1305
+        );
     }
 
     #[test]
@@ -312,15 +338,27 @@ mod tests {
         let (_, first) = Initiator::start(a.local(1, true), b.remote(), &REALM, &[7; 32]).unwrap();
 
         let other_psk = respond(b.local(2, true), a.remote(), &REALM, &[8; 32], &first);
-        let other_realm = respond(b.local(2, true), a.remote(), &RealmId([1; 32]), &[7; 32], &first);
-        let impostor = Remote { key: a.key, noise_key: c.remote().noise_key };
+        let other_realm = respond(
+            b.local(2, true),
+            a.remote(),
+            &RealmId([1; 32]),
+            &[7; 32],
+            &first,
+        );
+        let impostor = Remote {
+            key: a.key,
+            noise_key: c.remote().noise_key,
+        };
         let other_static = respond(b.local(2, true), impostor, &REALM, &[7; 32], &first);
 
         // The pre-shared key is mixed in by message 2 (psk2), so only the initiator can notice.
         let (keys, second) = other_psk.unwrap();
         let (initiator, _) =
             Initiator::start(a.local(1, true), b.remote(), &REALM, &[7; 32]).unwrap();
-        assert_eq!(initiator.finish(&second).unwrap_err(), HandshakeFailed::NotAuthentic);
+        assert_eq!(
+            initiator.finish(&second).unwrap_err(),
+            HandshakeFailed::NotAuthentic
+        );
         drop(keys);
         assert_eq!(other_realm.unwrap_err(), HandshakeFailed::NotAuthentic);
         assert_eq!(other_static.unwrap_err(), HandshakeFailed::OtherStaticKey);
@@ -346,13 +384,22 @@ mod tests {
 
     impl Side {
         fn local(&self, index: u32, aes: bool) -> Local<'_> {
-            Local { noise_secret: &self.secret, key: self.key, index, aes, seed: &self.seed }
+            Local {
+                noise_secret: &self.secret,
+                key: self.key,
+                index,
+                aes,
+                seed: &self.seed,
+            }
         }
 
         fn remote(&self) -> Remote {
             let mut dh = DefaultResolver.resolve_dh(&DHChoice::Curve25519).unwrap();
             dh.set(&self.secret);
-            Remote { key: self.key, noise_key: dh.pubkey().try_into().unwrap() }
+            Remote {
+                key: self.key,
+                noise_key: dh.pubkey().try_into().unwrap(),
+            }
         }
     }
 

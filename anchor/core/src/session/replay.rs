@@ -19,7 +19,10 @@ pub(super) struct Window {
 
 impl Window {
     pub(super) const fn new() -> Self {
-        Self { words: [0; WORDS], next: 0 }
+        Self {
+            words: [0; WORDS],
+            next: 0,
+        }
     }
 
     /// Marks `counter` as seen; call it only for authenticated frames.

@@ -95,7 +95,10 @@ impl std::fmt::Debug for Sessions {
 impl Sessions {
     /// Returns an empty table; `seed` seeds its hashing.
     pub fn new(seed: u64) -> Self {
-        Self { peers: map(seed), indices: map(seed ^ 1) }
+        Self {
+            peers: map(seed),
+            indices: map(seed ^ 1),
+        }
     }
 
     /// Adds the keys of a finished handshake with `peer`. An index that is in use already is
@@ -137,40 +140,61 @@ impl Sessions {
             return Err(OpenFailed::Malformed);
         }
         let header = Header::decode(frame).map_err(|_| OpenFailed::Malformed)?;
-        let (head, body) =
-            frame.split_first_chunk_mut::<HEADER_BYTES>().ok_or(OpenFailed::Malformed)?;
-        let peer = *self.indices.get(&header.receiver).ok_or(OpenFailed::UnknownIndex)?;
+        let (head, body) = frame
+            .split_first_chunk_mut::<HEADER_BYTES>()
+            .ok_or(OpenFailed::Malformed)?;
+        let peer = *self
+            .indices
+            .get(&header.receiver)
+            .ok_or(OpenFailed::UnknownIndex)?;
         let pair = self
             .peers
             .get_mut(&peer)
             .and_then(|entry| {
-                entry.pairs.iter_mut().find(|pair| pair.our_index == header.receiver)
+                entry
+                    .pairs
+                    .iter_mut()
+                    .find(|pair| pair.our_index == header.receiver)
             })
             .ok_or(OpenFailed::UnknownIndex)?;
         if !pair.window.is_new(header.counter) {
             return Err(OpenFailed::Replayed);
         }
-        let plaintext =
-            pair.open(head, header.counter, body).ok_or(OpenFailed::NotAuthentic)?;
+        let plaintext = pair
+            .open(head, header.counter, body)
+            .ok_or(OpenFailed::NotAuthentic)?;
         pair.window.mark(header.counter);
         if header.kind == FrameType::Data {
             pair.highest_data = pair.highest_data.max(Some(header.counter));
         }
         let confirms = !pair.confirmed;
         pair.confirmed = true;
-        Ok(Opened { peer, header, plaintext, confirms })
+        Ok(Opened {
+            peer,
+            header,
+            plaintext,
+            confirms,
+        })
     }
 
     /// Returns what seals frames for `peer`; `None` without usable keys.
     pub fn sealer(&mut self, peer: PeerIx) -> Option<Sealer<'_>> {
-        let pair = self.peers.get_mut(&peer)?.pairs.iter_mut().find(|pair| pair.confirmed)?;
+        let pair = self
+            .peers
+            .get_mut(&peer)?
+            .pairs
+            .iter_mut()
+            .find(|pair| pair.confirmed)?;
         (pair.next_counter < FRAMES_LIMIT).then_some(Sealer { pair })
     }
 
     /// Says whether frames can be sealed for `peer` now.
     pub fn can_send(&self, peer: PeerIx) -> bool {
         self.peers.get(&peer).is_some_and(|entry| {
-            entry.pairs.iter().any(|pair| pair.confirmed && pair.next_counter < FRAMES_LIMIT)
+            entry
+                .pairs
+                .iter()
+                .any(|pair| pair.confirmed && pair.next_counter < FRAMES_LIMIT)
         })
     }
 
@@ -179,22 +203,36 @@ impl Sessions {
     pub fn wants_rotation(&self, now: Mono, peer: PeerIx) -> bool {
         self.peers.get(&peer).is_some_and(|entry| {
             now.since(entry.installed) >= ROTATE_AFTER
-                || entry.pairs.first().is_some_and(|pair| pair.next_counter >= ROTATE_AFTER_FRAMES)
+                || entry
+                    .pairs
+                    .first()
+                    .is_some_and(|pair| pair.next_counter >= ROTATE_AFTER_FRAMES)
         })
     }
 
     /// Returns what a keepalive to `peer` reports: under the newest keys that received data.
     pub fn received(&self, peer: PeerIx) -> Option<Received> {
         self.peers.get(&peer)?.pairs.iter().find_map(|pair| {
-            pair.highest_data.map(|counter| Received { index: pair.our_index, counter })
+            pair.highest_data.map(|counter| Received {
+                index: pair.our_index,
+                counter,
+            })
         })
     }
 
     /// Translates what `peer` says it received into a position among what we sent; `None` for an
     /// index that is none of the peer's or a counter that was never used.
     pub fn proved(&self, peer: PeerIx, index: u32, counter: u64) -> Option<SentAt> {
-        let pair = self.peers.get(&peer)?.pairs.iter().find(|pair| pair.their_index == index)?;
-        (counter < pair.next_counter).then_some(SentAt { generation: pair.generation, counter })
+        let pair = self
+            .peers
+            .get(&peer)?
+            .pairs
+            .iter()
+            .find(|pair| pair.their_index == index)?;
+        (counter < pair.next_counter).then_some(SentAt {
+            generation: pair.generation,
+            counter,
+        })
     }
 }
 
@@ -223,9 +261,20 @@ impl Sealer<'_> {
         if counter >= FRAMES_LIMIT {
             return None;
         }
-        let header = Header { kind, flags, receiver: self.pair.their_index, counter };
+        let header = Header {
+            kind,
+            flags,
+            receiver: self.pair.their_index,
+            counter,
+        };
         let bytes = self.pair.seal(&header.encode(), counter, plaintext, out)?;
         self.pair.next_counter = counter + 1;
-        Some((bytes, SentAt { generation: self.pair.generation, counter }))
+        Some((
+            bytes,
+            SentAt {
+                generation: self.pair.generation,
+                counter,
+            },
+        ))
     }
 }
