@@ -40,11 +40,13 @@ impl QuicHandle {
     /// [`BIND_WITHIN`](super::BIND_WITHIN) is closed.
     pub fn bind(&self, conn: ConnId, peer: PeerIx) {
         self.shared.registry.bind(conn, peer, |connection| {
+            // Asked before the paths are locked: quinn answers under its connection's lock, and
+            // holds that one while it sends, which locks the paths.
+            let (address, local_ip) = (connection.remote_address(), connection.local_ip());
             let mut paths = self.shared.paths.lock();
-            let address = connection.remote_address();
             if let Some(way) = paths.behind(address) {
                 let way = Way {
-                    local: way.local.or_else(|| connection.local_ip()),
+                    local: way.local.or(local_ip),
                     ..way
                 };
                 paths.confirm(peer, way);
