@@ -17,6 +17,8 @@ tools="nft:nftables ping:iputils-ping tcpdump:tcpdump ethtool:ethtool iperf3:ipe
 for pair in cc:gcc make:make ip:iproute2 $tools; do
   command -v "${pair%%:*}" >/dev/null 2>&1 || packages="$packages ${pair#*:}"
 done
+# Without recommended packages gcc comes without the C library's headers.
+case "$packages" in *gcc*) packages="$packages libc6-dev" ;; esac
 
 if [ -n "$packages" ]; then
   echo "setup: installing$packages"
