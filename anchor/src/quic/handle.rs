@@ -39,17 +39,16 @@ impl QuicHandle {
     /// [`DialTarget::Peer`] are bound from the start; any other that is not bound within
     /// [`BIND_WITHIN`](super::BIND_WITHIN) is closed.
     pub fn bind(&self, conn: ConnId, peer: PeerIx) {
-        self.shared.registry.bind(conn, peer, |connection| {
+        self.shared.registry.bind(conn, peer, |ends| {
             let mut paths = self.shared.paths.lock();
-            let address = connection.remote_address();
-            if let Some(way) = paths.behind(address) {
+            if let Some(way) = paths.behind(ends.remote) {
                 let way = Way {
-                    local: way.local.or_else(|| connection.local_ip()),
+                    local: way.local.or(ends.local),
                     ..way
                 };
                 paths.confirm(peer, way);
             }
-            paths.adopt(address, peer);
+            paths.adopt(ends.remote, peer);
         });
     }
 
