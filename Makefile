@@ -18,6 +18,7 @@ help:
 	@echo "make soak           the randomised tests, for long (SOAK_CASES=$(SOAK_CASES) each)"
 
 build:
+	packaging/setup.sh build
 	$(CARGO) build --release --locked -p conflux
 
 setup:

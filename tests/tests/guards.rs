@@ -87,6 +87,92 @@ fn every_module_says_what_it_is_for() {
 }
 
 #[test]
+fn every_page_that_is_named_exists() {
+    let mut missing = Vec::new();
+    for file in sources().into_iter().chain(pages()) {
+        let text = text(&file);
+        let named = mentions(&text).map(|page| workspace().join(page));
+        let folder = file.parent().unwrap();
+        let linked = links(&text)
+            .filter(|_| file.extension().is_some_and(|extension| extension == "md"))
+            .map(|page| folder.join(page));
+        missing.extend(
+            named
+                .chain(linked)
+                .filter(|page| !page.exists())
+                .map(|page| format!("{}: {}", shown(&file), page.display())),
+        );
+    }
+
+    assert!(
+        missing.is_empty(),
+        "named, not there:\n{}",
+        missing.join("\n")
+    );
+}
+
+#[test]
+fn every_decision_is_in_the_index() {
+    let index = text(&workspace().join("docs/decisions/README.md"));
+    let absent: Vec<String> = pages()
+        .iter()
+        .filter(|page| page.parent().unwrap().ends_with("decisions"))
+        .map(|page| page.file_name().unwrap().to_string_lossy().into_owned())
+        .filter(|name| name != "README.md" && !index.contains(&format!("({name})")))
+        .collect();
+
+    assert!(absent.is_empty(), "{}", absent.join("\n"));
+}
+
+#[test]
+fn core_modules_import_leaves_and_the_exceptions_of_the_crate_only() {
+    let leaves = ["time", "ids", "reason", "table"];
+    let exceptions: BTreeMap<&str, &[&str]> = BTreeMap::from([
+        ("choose", &["cost"][..]),
+        ("connections", &["packet"]),
+        ("translate", &["packet"]),
+        ("credential", &["identity"]),
+        ("membership", &["credential", "identity"]),
+    ]);
+    let beside_the_packet_way = ["credential", "identity", "membership", "paths"];
+    let root = workspace().join("anchor/core/src");
+    let files = sources();
+    let tests = test_modules(&files);
+    let mut found = Vec::new();
+    for file in files.iter().filter(|file| file.starts_with(&root)) {
+        let place = file.strip_prefix(&root).unwrap().with_extension("");
+        let module = place.iter().next().unwrap().to_string_lossy().into_owned();
+        if is_test(file, &tests) {
+            continue;
+        }
+        for (place, line) in code_lines(file) {
+            for rest in line.split("crate::").skip(1) {
+                let import = rest.split(|letter: char| !letter.is_alphanumeric() && letter != '_');
+                let import = import.into_iter().next().unwrap_or("");
+                let allowed = import == module
+                    || match module.as_str() {
+                        "plane" => !import.is_empty() && !beside_the_packet_way.contains(&import),
+                        leaf if leaves.contains(&leaf) => false,
+                        other => {
+                            leaves.contains(&import)
+                                || exceptions.get(other).is_some_and(|to| to.contains(&import))
+                        }
+                    };
+                if !allowed {
+                    found.push(format!("{place}: {}", line.trim()));
+                }
+            }
+        }
+    }
+
+    assert!(
+        found.is_empty(),
+        "see the head of anchor/core/src/lib.rs:\n{}",
+        found.join("\n")
+    );
+}
+
+#[test]
 fn pure_crates_reach_no_runtime_socket_device_or_netlink_crate() {
     let metadata = metadata();
 
@@ -224,6 +310,42 @@ fn sources() -> Vec<PathBuf> {
     files.sort();
     assert!(files.len() > 20, "the sources were not found: {files:?}");
     files
+}
+
+/// Returns the pages of documentation.
+fn pages() -> Vec<PathBuf> {
+    let pages: Vec<PathBuf> = ["", "docs", "docs/decisions"]
+        .iter()
+        .flat_map(|folder| fs::read_dir(workspace().join(folder)).unwrap())
+        .map(|entry| entry.unwrap().path())
+        .filter(|path| path.extension().is_some_and(|extension| extension == "md"))
+        .collect();
+    assert!(pages.len() > 5, "the pages were not found: {pages:?}");
+    pages
+}
+
+/// Returns the pages below `docs/` that a text names by their path from the root.
+fn mentions(text: &str) -> impl Iterator<Item = &str> {
+    text.match_indices("docs/").filter_map(|(at, _)| {
+        let is_part = |byte: &u8| byte.is_ascii_alphanumeric() || b"/-_.".contains(byte);
+        let before = text.as_bytes()[..at].last();
+        if before.is_some_and(is_part) {
+            return None;
+        }
+        let length = text.as_bytes()[at..]
+            .iter()
+            .take_while(|byte| is_part(byte));
+        let name = text[at..at + length.count()].trim_end_matches('.');
+        name.ends_with(".md").then_some(name)
+    })
+}
+
+/// Returns the files a page links to, from where it lies.
+fn links(text: &str) -> impl Iterator<Item = &str> {
+    text.split("](")
+        .skip(1)
+        .filter_map(|rest| rest.split([')', '#']).next())
+        .filter(|target| !target.is_empty() && !target.contains("://"))
 }
 
 fn text(file: &Path) -> String {

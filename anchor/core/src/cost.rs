@@ -1,7 +1,7 @@
 //! What each holder costs this anchor: its round-trip time plus the time its service takes to
-//! answer, both learned from this anchor's own traffic (SPEC section 4). The session layer hands
-//! in round trips, the connection notes hand in answers; the plane reads costs when a flow
-//! draws. What a cost means for the draw is told in [`crate::choose`].
+//! answer, both learned from this anchor's own traffic (SPEC section 4). The plane hands in
+//! the round trips of probes and handshakes and the answers its connection notes measured, and
+//! reads costs when a flow draws. What a cost means for the draw is told in [`crate::choose`].
 //!
 //! * Round-trip time: EWMA, each sample counts [`RTT_WEIGHT`]. Unknown: the group's median, at
 //!   least [`RTT_UNKNOWN`].

@@ -1,8 +1,11 @@
 //! Every decision of Conflux, as sans-IO state machines and pure functions: `now` and the seed
 //! come in, effects go out. Nothing here reads a clock, a socket, a file or a generator.
 //!
-//! No module imports its neighbour, the leaves [`time`], [`ids`], [`reason`], [`table`] and [`packet`] excepted: values pass through the owner,
-//! [`plane`] for packets and the daemon's control loop for adverts.
+//! A module imports the leaves [`time`], [`ids`], [`reason`] and [`table`], and none of its
+//! neighbours: values pass through the owner, [`plane`] for packets and the daemon's control loop
+//! for the rest. Exceptions: [`choose`] imports [`cost`]; [`connections`] and [`translate`] import
+//! [`packet`]; [`credential`] imports [`identity`]; [`membership`] imports [`credential`] and
+//! [`identity`]; [`plane`] imports every module of the packet way.
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 

@@ -59,6 +59,9 @@ impl Anchor {
             }
             Request::Reload(reply) => {
                 let (answer, ended) = self.reload(now);
+                if ended.is_some() {
+                    self.save().await;
+                }
                 let _ = reply.send(answer);
                 return ended;
             }

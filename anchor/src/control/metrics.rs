@@ -25,20 +25,18 @@ struct ReasonLabel {
 impl Anchor {
     /// Returns all series, HELP and TYPE included.
     pub(super) async fn metrics(&self, now: Mono) -> Result<String, Refusal> {
-        let (counters, sizes, groups, refused) = self
+        let (counters, sizes, groups) = self
             .data
             .ask(|plane, _| {
                 (
                     plane.counters().clone(),
                     plane.sizes(),
                     plane.answering_groups(),
-                    0_u64,
                 )
             })
             .await
             .ok_or_else(no_data_thread)?;
         let mut registry = Registry::with_prefix("anchor");
-        let _ = refused;
         self.register_realm(&mut registry, now, groups);
         register_packets(&mut registry, &counters);
         register_flows(&mut registry, &counters, sizes);

@@ -59,7 +59,8 @@ pub(crate) use start::start;
 const GOODBYE_WITHIN: Duration = Duration::from_secs(1);
 /// How often client mappings are written down while they change.
 const SAVE_EVERY: Duration = Duration::from_secs(60);
-/// Realms up to this size connect everybody (ARCHITECTURE section 4).
+/// Realms up to this size connect everybody; more connections than this gain nothing, because
+/// floods and digests spread adverts.
 const FULL_MESH: usize = 64;
 
 /// How an anchor's run ended.

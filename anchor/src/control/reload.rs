@@ -1,6 +1,6 @@
 //! A changed configuration, applied to the running anchor (SPEC section 8: run `up` again). What
-//! the interface or the sockets are made of needs a start anew, without a goodbye: flows and
-//! client addresses survive it.
+//! the interface or the sockets are made of needs a start anew, without a goodbye: flows
+//! that others have on this holder survive it, and client addresses as last written down.
 
 use conflux_core::time::Mono;
 use conflux_proto::api::{Reloaded, VERSION};

@@ -227,7 +227,7 @@ impl Port {
         socket.set_nonblocking(true)?;
         let state = UdpSocketState::new((&socket).into())?;
         // quinn-udp turns receive offload on; for little control traffic it would cost 3 MB of
-        // buffers, and glues classes together (DATAPLANE: sorting).
+        // buffers, and glues classes together.
         socket::setsockopt(&socket, sockopt::UdpGroSegment, &false)?;
         let local = socket.local_addr()?;
         Ok(Self {

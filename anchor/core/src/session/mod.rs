@@ -8,8 +8,8 @@
 //! receiving until it is pushed out, and sending uses the newest pair that the peer is known to
 //! have ([`Sessions::install`]).
 //!
-//! Not here: which path a frame takes (`paths`), what a packet means (`plane`), when to rotate
-//! on a timer (the control loop, told by [`Sessions::wants_rotation`]).
+//! Not here: which path a frame takes and what a packet means (`plane`), and who begins the next
+//! handshake once [`Sessions::wants_rotation`] says so (the control loop).
 
 mod keys;
 mod noise;
