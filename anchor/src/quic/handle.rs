@@ -105,12 +105,13 @@ impl QuicHandle {
         });
     }
 
-    /// Closes all connections at once with words for the far ends, and waits until they are told
-    /// or `within` has passed. Nothing works afterwards.
+    /// Closes all connections at once with words for the far ends, waits until they are told or
+    /// `within` has passed, and closes the sockets. Nothing works afterwards.
     pub async fn shut_down(&self, reason: &str, within: Duration) {
         self.shared.endpoint.close(CLOSED_HERE, reason.as_bytes());
         // Whether they were told in time is not known to matter to anybody.
         let _ = timeout(within, self.shared.endpoint.wait_idle()).await;
+        self.shared.mux.unplug();
     }
 
     /// Returns the smoothed round-trip time of a connection.
@@ -128,14 +129,14 @@ impl QuicHandle {
 
     /// Returns the addresses of the control sockets, in the order they were given.
     pub fn locals(&self) -> &[SocketAddr] {
-        &self.shared.locals
+        self.shared.mux.locals()
     }
 }
 
 impl fmt::Debug for QuicHandle {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("QuicHandle")
-            .field("locals", &self.shared.locals)
+            .field("locals", &self.locals())
             .finish_non_exhaustive()
     }
 }
