@@ -14,8 +14,10 @@
 //! | `routing` | from adverts to routes, paths and interface |
 //! | `host` | the interface and the machine's network |
 //! | `answers`, `metrics`, `reload` | the local socket |
+//! | `carry` | what an anchor that starts anew goes on with |
 
 mod answers;
+mod carry;
 mod gossip;
 mod handshake;
 mod host;
@@ -53,6 +55,7 @@ use host::{Facts, Host};
 use peers::Peers;
 use standing::Standing;
 
+pub(crate) use carry::{Asked, Carried};
 pub(crate) use start::start;
 
 /// Goodbyes have this long to be delivered (SPEC section 5).
@@ -64,12 +67,12 @@ const SAVE_EVERY: Duration = Duration::from_secs(60);
 const FULL_MESH: usize = 64;
 
 /// How an anchor's run ended.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Debug)]
 pub(crate) enum Ended {
     /// It was told to stop and said goodbye.
     Stopped,
     /// It is to start again with the changed configuration; no goodbye was said.
-    Restart,
+    Restart(Asked),
     /// Its interface was taken away.
     InterfaceGone,
 }
@@ -142,12 +145,13 @@ enum Input {
 }
 
 impl Anchor {
-    /// Runs until something ends it. `terminate` yields when the process was asked to stop.
+    /// Runs until something ends it; what another one can go on with comes back, unless it was
+    /// stopped. `terminate` yields when the process was asked to stop.
     pub(crate) async fn run(
         mut self,
         requests: &mut mpsc::Receiver<Request>,
         terminate: &mut mpsc::Receiver<()>,
-    ) -> anyhow::Result<Ended> {
+    ) -> (Ended, Option<Carried>) {
         loop {
             let deadline = self.next_deadline();
             let now = clock::now().mono;
@@ -169,13 +173,15 @@ impl Anchor {
                 Some(seeds) = self.resolved.recv() => Input::Resolved(seeds),
                 () = sleep_until(wake) => Input::Timer,
             };
-            if let Some(ended) = self.handle(input).await {
-                return Ok(ended);
-            }
-            if self.data.has_ended() {
-                warn!("the interface was taken away; starting anew");
-                return Ok(Ended::InterfaceGone);
-            }
+            let ended = match self.handle(input).await {
+                None if self.data.has_ended() => Ended::InterfaceGone,
+                None => continue,
+                Some(ended) => ended,
+            };
+            return match ended {
+                Ended::Stopped => (ended, None),
+                Ended::Restart(_) | Ended::InterfaceGone => (ended, Some(self.end().await)),
+            };
         }
     }
 

@@ -106,6 +106,21 @@ impl Peers {
         peer
     }
 
+    /// Forgets all connections, whose transport has ended, but not who has which number.
+    pub(super) fn disconnect(&mut self, now: Mono) {
+        self.conns.clear();
+        for peer in self.peers.values_mut() {
+            peer.conns.clear();
+            peer.handshake = None;
+            peer.has_keys = false;
+            peer.dial = Dial {
+                at: now,
+                pause: FIRST_PAUSE,
+                under_way: false,
+            };
+        }
+    }
+
     pub(super) fn known(&self, key: &AnchorKey) -> Option<PeerIx> {
         self.numbers.get(key).copied()
     }
