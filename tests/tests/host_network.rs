@@ -180,7 +180,7 @@ fn another_interface_name_port_and_directory_make_a_second_anchor_on_one_host() 
     let host = lab.host("host");
     let first = Anchor::start(&host, &Options::of("--ipv4 10.128.0.9"));
     let mut options =
-        Options::of("--interface anchor1 --listen 0.0.0.0:47475 --client-range 198.51.100.0/24");
+        Options::of("--interface anchor1 --listen 0.0.0.0:47475 --client-range 172.20.0.0/16");
     options.name = Some("second".into());
 
     let second = Anchor::start(&host, &options);

@@ -52,15 +52,22 @@ fn loss_takes_about_the_asked_share_and_follows_the_seed() {
             receiver.recv(&mut buffer).unwrap();
             lab.way(&from, &to).change(|way| way.loss = 0.1);
 
-            let before = lab.way(&from, &to).carried().lost;
-            for _ in 0..1000 {
+            let before = lab.way(&from, &to).carried();
+            let passed = || {
+                let now = lab.way(&from, &to).carried();
+                now.frames + now.lost - before.frames - before.lost
+            };
+            for number in 1..=1000 {
                 sender.send(b"x").unwrap();
+                // Few at a time: a device's queue is short.
+                wait::until(Duration::from_secs(5), "the switch to keep up", || {
+                    passed() + 100 > number
+                });
             }
             wait::until(Duration::from_secs(5), "1000 frames on the switch", || {
-                let carried = lab.way(&from, &to).carried();
-                carried.frames + carried.lost >= 1000
+                passed() >= 1000
             });
-            usize::try_from(lab.way(&from, &to).carried().lost - before).unwrap()
+            usize::try_from(lab.way(&from, &to).carried().lost - before.lost).unwrap()
         })
         .collect();
 

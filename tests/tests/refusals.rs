@@ -48,7 +48,7 @@ fn every_address_of_the_contracts_table_is_taken_or_refused_as_it_says() {
 #[test]
 fn private_and_carrier_addresses_are_advertised_and_public_ones_are_not() {
     let lab = Lab::new();
-    let maker = Anchor::start(&lab.host("maker"), &Options::default());
+    let maker = Anchor::start(&lab.host("maker"), &Options::of("--ipv4 10.128.0.9"));
     let ticket = maker.invite("");
 
     for (number, value) in ["10.1.2.3", "172.16.0.1/12", "192.168.7.7", "100.64.0.1"]
@@ -173,7 +173,7 @@ fn a_ticket_by_argument_file_stdin_or_variable_lets_a_machine_in() {
 #[test]
 fn an_expired_ticket_is_refused_by_name() {
     let lab = Lab::new();
-    let past = Options::default().with_env(e2e::clock::shifted_by(-2 * 86_400));
+    let past = Options::of("--ipv4 10.128.0.9").with_env(e2e::clock::shifted_by(-2 * 86_400));
     let maker = Anchor::start(&lab.host("maker"), &past);
     let ticket = maker.invite("--expires 1h");
     let host = lab.host("late");
@@ -189,7 +189,7 @@ fn an_expired_ticket_is_refused_by_name() {
 fn a_ticket_of_another_realm_is_refused_and_of_the_own_one_ignored() {
     let lab = Lab::new();
     let one = Anchor::start(&lab.host("one"), &Options::of("--ipv4 10.128.0.9"));
-    let other = Anchor::start(&lab.host("other"), &Options::default());
+    let other = Anchor::start(&lab.host("other"), &Options::of("--taint other"));
     let (own, foreign) = (one.invite(""), other.invite(""));
     let host = lab.host("member");
     let mut member = Anchor::start(&host, &Options::default().joining(&own));
@@ -312,7 +312,7 @@ fn a_client_range_in_use_on_the_host_is_a_clear_failure() {
     host.ip(["addr add 198.18.5.1/24 dev eth0"]);
 
     let answer = run(&host, &["--ipv4", "10.128.0.9"]);
-    let moved = Options::of("--ipv4 10.128.0.9 --client-range 198.51.100.0/24");
+    let moved = Options::of("--ipv4 10.128.0.9 --client-range 172.20.0.0/16");
     let anchor = Anchor::start(&host, &moved);
 
     assert_ne!(answer.code, 0, "{answer:?}");

@@ -136,7 +136,7 @@ pub fn ask_udp_from_each(
 }
 
 /// Reads an HTTP head to its empty line.
-pub(super) fn read_head(stream: &mut TcpStream) -> io::Result<()> {
+pub(super) fn read_head(stream: &mut impl Read) -> io::Result<()> {
     let mut head = Vec::new();
     let mut byte = [0];
     while !head.ends_with(b"\r\n\r\n") {

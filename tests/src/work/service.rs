@@ -4,7 +4,7 @@
 use std::io::{self, Write};
 use std::net::{IpAddr, Ipv6Addr, Shutdown, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -16,8 +16,8 @@ use crate::wait;
 /// A TCP service; its listener and connections are shut down when it is dropped.
 pub struct TcpService {
     listener: TcpListener,
-    /// Guards the connections to be shut down at the end.
-    open: Arc<Mutex<Vec<TcpStream>>>,
+    /// Guards the connections to be shut down at the end, those that still are.
+    open: Arc<Mutex<Vec<Weak<TcpStream>>>>,
 }
 
 /// An HTTP server that answers every request with its name and notes who asked.
@@ -61,24 +61,26 @@ impl TcpService {
     pub fn start(
         host: &Host,
         port: u16,
-        serve: impl Fn(TcpStream, SocketAddr) + Send + Sync + 'static,
+        serve: impl Fn(&TcpStream, SocketAddr) + Send + Sync + 'static,
     ) -> Self {
         let listener = host
             .enter(|| listen(port))
             .unwrap_or_else(|error| panic!("TCP port {port} of {}: {error}", host.name()));
         let accepting = listener.try_clone().expect("a socket can be shared");
-        let open: Arc<Mutex<Vec<TcpStream>>> = Arc::default();
+        let open: Arc<Mutex<Vec<Weak<TcpStream>>>> = Arc::default();
         let connections = Arc::clone(&open);
         let serve = Arc::new(serve);
         host.thread("tcp", move || {
             while let Ok((stream, from)) = accepting.accept() {
-                if let Ok(shared) = stream.try_clone() {
-                    lock(&connections).push(shared);
-                }
+                let stream = Arc::new(stream);
+                let mut connections = lock(&connections);
+                connections.retain(|stream| stream.strong_count() > 0);
+                connections.push(Arc::downgrade(&stream));
+                drop(connections);
                 let serve = Arc::clone(&serve);
                 thread::spawn(move || {
                     serve(
-                        stream,
+                        &stream,
                         SocketAddr::new(from.ip().to_canonical(), from.port()),
                     );
                 });
@@ -91,15 +93,15 @@ impl TcpService {
     pub fn echo(host: &Host, port: u16) -> Self {
         Self::start(host, port, |stream, _| {
             // Ends with the connection, in whatever way.
-            let _ = io::copy(&mut &stream, &mut &stream);
+            let _ = io::copy(&mut &*stream, &mut &*stream);
         })
     }
 
     /// Greets with `hello`, swallows what comes and never says another word.
     pub fn silent(host: &Host, port: u16) -> Self {
         Self::start(host, port, |stream, _| {
-            if (&stream).write_all(b"hello").is_ok() {
-                let _ = io::copy(&mut &stream, &mut io::sink());
+            if (&*stream).write_all(b"hello").is_ok() {
+                let _ = io::copy(&mut &*stream, &mut io::sink());
             }
         })
     }
@@ -108,7 +110,7 @@ impl TcpService {
     pub fn endless(host: &Host, port: u16, bytes_per_second: usize) -> Self {
         /// Short against every bar, long enough to cost little.
         const STEP: Duration = Duration::from_millis(10);
-        Self::start(host, port, move |mut stream, _| {
+        Self::start(host, port, move |mut stream: &TcpStream, _| {
             let chunk = vec![0x5a; bytes_per_second / 100];
             while stream.write_all(&chunk).is_ok() {
                 wait::pass(STEP);
@@ -121,7 +123,10 @@ impl Drop for TcpService {
     fn drop(&mut self) {
         // Wakes accept; both fail only for sockets that are closed already.
         let _ = SockRef::from(&self.listener).shutdown(Shutdown::Both);
-        for stream in lock(&self.open).drain(..) {
+        for stream in lock(&self.open)
+            .drain(..)
+            .filter_map(|stream| stream.upgrade())
+        {
             let _ = stream.shutdown(Shutdown::Both);
         }
     }
@@ -141,7 +146,7 @@ impl HttpServer {
             "HTTP/1.1 200 OK\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{name}",
             name.len()
         );
-        let service = TcpService::start(host, port, move |mut stream, from| {
+        let service = TcpService::start(host, port, move |mut stream: &TcpStream, from| {
             if super::read_head(&mut stream).is_ok() {
                 lock(&noted).push(from.ip());
                 wait::pass(Duration::from_micros(delay.load(Ordering::Relaxed)));
