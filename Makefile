@@ -18,6 +18,7 @@ help:
 	@echo "make soak           the randomised tests, for long (SOAK_CASES=$(SOAK_CASES) each)"
 
 build:
+	packaging/setup.sh build
 	$(CARGO) build --release --locked -p conflux
 
 setup:
@@ -51,8 +52,8 @@ demo: build
 	  $(CARGO) run --release --locked --quiet -p e2e --bin demo -- $(ARGS)
 
 soak:
-	PROPTEST_CASES=$(SOAK_CASES) $(CARGO) nextest run --locked --release --run-ignored all \
-	  -p conflux-proto -p conflux-core
+	PROPTEST_CASES=$(SOAK_CASES) $(CARGO) nextest run --locked --release \
+	  --features conflux-core/soak -p conflux-proto -p conflux-core
 
 up: build
 	$(SUDO) install -m 0755 "$(CONFLUX)" /usr/local/bin/conflux

@@ -1,6 +1,7 @@
 #!/bin/sh
-# Installs what `make test` and `make demo` need and this machine lacks (Debian, Ubuntu), and
-# nothing when nothing is missing. The product itself needs none of it.
+# setup.sh [build]: installs what this machine lacks (Debian, Ubuntu), and nothing when nothing is
+# missing: for `build` a C compiler and iproute2, else what `make test` and `make demo` need too.
+# The built program needs none of it.
 set -eu
 
 as_root() {
@@ -10,11 +11,14 @@ as_root() {
 # command:package; sbin directories are looked into too.
 PATH="$PATH:/usr/sbin:/sbin"
 packages=""
-for pair in cc:gcc make:make ip:iproute2 nft:nftables ping:iputils-ping tcpdump:tcpdump \
-  ethtool:ethtool iperf3:iperf3 redis-server:redis-server nginx:nginx-light curl:curl socat:socat
-do
+tools="nft:nftables ping:iputils-ping tcpdump:tcpdump ethtool:ethtool iperf3:iperf3 \
+  redis-server:redis-server nginx:nginx-light curl:curl socat:socat"
+[ "${1:-}" = build ] && tools=""
+for pair in cc:gcc make:make ip:iproute2 $tools; do
   command -v "${pair%%:*}" >/dev/null 2>&1 || packages="$packages ${pair#*:}"
 done
+# Without recommended packages gcc comes without the C library's headers.
+case "$packages" in *gcc*) packages="$packages libc6-dev" ;; esac
 
 if [ -n "$packages" ]; then
   echo "setup: installing$packages"
@@ -31,6 +35,8 @@ if [ -n "$packages" ]; then
   as_root env DEBIAN_FRONTEND=noninteractive apt-get -o DPkg::Lock::Timeout=400 install -y -qq \
     --no-install-recommends $packages
 fi
+
+[ "${1:-}" = build ] && exit 0
 
 have_cargo_tool() {
   cargo "$1" --version >/dev/null 2>&1

@@ -8,8 +8,8 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
 use tracing::{error, info, warn};
 
-use crate::api::{self, LocalSocket};
-use crate::control::{self, Ended};
+use crate::api::{self, LocalSocket, Refusal};
+use crate::control::{self, Anchor, Asked, Carried, Ended};
 use crate::files::{Config, Layout, State};
 use crate::service;
 
@@ -50,6 +50,7 @@ async fn run_anchors(options: RunOptions) -> anyhow::Result<()> {
     let mut first = true;
     let (ask, mut requests) = mpsc::channel(api::QUEUE_LENGTH);
     let mut socket = None;
+    let mut change = Change::default();
     loop {
         let config = Config::load(&layout)?;
         for key in &config.unknown_keys {
@@ -62,7 +63,9 @@ async fn run_anchors(options: RunOptions) -> anyhow::Result<()> {
             (Some(text), true) => Some(text.clone()),
             (Some(_) | None, _) => state.ticket()?,
         };
-        let anchor = control::start(&layout, state.clone(), config, ticket.as_deref()).await?;
+        let anchor = change
+            .start(&layout, &state, config, ticket.as_deref())
+            .await?;
         if socket.is_none() {
             socket = Some(open_socket(&layout, &ask)?);
         }
@@ -70,15 +73,68 @@ async fn run_anchors(options: RunOptions) -> anyhow::Result<()> {
             service::notify_ready();
             first = false;
         }
-        match anchor.run(&mut requests, &mut terminate).await? {
+        let (ended, carried) = anchor.run(&mut requests, &mut terminate).await;
+        change.carried = carried;
+        match ended {
             Ended::Stopped => {
                 service::notify_stopping();
                 info!("stopped");
                 return Ok(());
             }
-            Ended::Restart => info!("starting anew with the changed configuration"),
-            Ended::InterfaceGone => tokio::time::sleep(PAUSE_BEFORE_RESTART).await,
+            Ended::Restart(asked) => {
+                info!("starting anew with the changed configuration");
+                change.asked = Some(asked);
+            }
+            Ended::InterfaceGone => {
+                warn!("the interface was taken away; starting anew");
+                tokio::time::sleep(PAUSE_BEFORE_RESTART).await;
+            }
         }
+    }
+}
+
+/// What one anchor leaves to the next.
+#[derive(Default)]
+struct Change {
+    carried: Option<Carried>,
+    /// The configuration an anchor last started with.
+    proven: Option<Config>,
+    /// Whoever asked for a change of it.
+    asked: Option<Asked>,
+}
+
+impl Change {
+    /// Starts an anchor. A change that somebody asked for and that does not work is refused, and
+    /// the configuration of before goes on.
+    async fn start(
+        &mut self,
+        layout: &Layout,
+        state: &State,
+        config: Config,
+        ticket: Option<&str>,
+    ) -> anyhow::Result<Anchor> {
+        let carried = &mut self.carried;
+        let started = control::start(layout, state.clone(), config.clone(), ticket, carried).await;
+        let asked = self.asked.take();
+        let error = match started {
+            Ok(anchor) => {
+                self.proven = Some(config);
+                if let Some(asked) = asked {
+                    asked.tell(Ok(()));
+                }
+                return Ok(anchor);
+            }
+            Err(error) => error,
+        };
+        let (Some(asked), Some(proven)) = (asked, self.proven.clone()) else {
+            return Err(error);
+        };
+        warn!(
+            error = format!("{error:#}"),
+            "the changed configuration does not work; going on with the one before"
+        );
+        asked.tell(Err(Refusal::Failed(format!("{error:#}"))));
+        control::start(layout, state.clone(), proven, ticket, &mut self.carried).await
     }
 }
 

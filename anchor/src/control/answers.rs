@@ -20,6 +20,8 @@ use conflux_proto::taint::TaintSet;
 use conflux_proto::ticket::Endpoint;
 use ipnet::IpNet;
 
+use super::carry::Asked;
+use super::reload::Applied;
 use super::standing::random_bytes;
 use super::start::MTU_BYTES;
 use super::{Anchor, Ended};
@@ -57,14 +59,17 @@ impl Anchor {
             Request::Invite(request, reply) => {
                 let _ = reply.send(self.invite(&request));
             }
-            Request::Reload(reply) => {
-                let (answer, ended) = self.reload(now);
-                if ended.is_some() {
-                    self.save().await;
+            Request::Reload(reply) => match self.reload(now) {
+                Ok((reloaded, Applied::Already)) => {
+                    let _ = reply.send(Ok(reloaded));
                 }
-                let _ = reply.send(answer);
-                return ended;
-            }
+                Ok((reloaded, Applied::ByStartingAnew)) => {
+                    return Some(Ended::Restart(Asked { reply, reloaded }));
+                }
+                Err(refusal) => {
+                    let _ = reply.send(Err(refusal));
+                }
+            },
             Request::Shutdown(reply) => {
                 self.say_goodbye().await;
                 let _ = reply.send(Ok(Stopping { version: VERSION }));

@@ -14,8 +14,10 @@
 //! | `routing` | from adverts to routes, paths and interface |
 //! | `host` | the interface and the machine's network |
 //! | `answers`, `metrics`, `reload` | the local socket |
+//! | `carry` | what an anchor that starts anew goes on with |
 
 mod answers;
+mod carry;
 mod gossip;
 mod handshake;
 mod host;
@@ -48,28 +50,33 @@ use crate::api::Request;
 use crate::clock;
 use crate::data::DataHandle;
 use crate::files::{Config, State};
+use crate::logging::RateLimit;
 use crate::quic::{DialTarget, QuicEvent, QuicHandle, SharedPaths};
 use host::{Facts, Host};
 use peers::Peers;
 use standing::Standing;
 
+pub(crate) use carry::{Asked, Carried};
 pub(crate) use start::start;
 
 /// Goodbyes have this long to be delivered (SPEC section 5).
 const GOODBYE_WITHIN: Duration = Duration::from_secs(1);
 /// How often client mappings are written down while they change.
 const SAVE_EVERY: Duration = Duration::from_secs(60);
+/// News of peers is written down this soon: a machine that has just joined and loses its power
+/// knows nobody otherwise, its ticket being used up.
+const SAVE_NEWS_WITHIN: Duration = Duration::from_secs(2);
 /// Realms up to this size connect everybody; more connections than this gain nothing, because
 /// floods and digests spread adverts.
 const FULL_MESH: usize = 64;
 
 /// How an anchor's run ended.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Debug)]
 pub(crate) enum Ended {
     /// It was told to stop and said goodbye.
     Stopped,
     /// It is to start again with the changed configuration; no goodbye was said.
-    Restart,
+    Restart(Asked),
     /// Its interface was taken away.
     InterfaceGone,
 }
@@ -117,6 +124,8 @@ pub(crate) struct Anchor {
     save_at: Mono,
     saved_leases: u64,
     handshakes: u32,
+    /// For lines that anybody who finds the port can cause.
+    remote_lines: RateLimit,
     started: Mono,
     random: fastrand::Rng,
     _claims: Vec<crate::udp::Claim>,
@@ -142,12 +151,13 @@ enum Input {
 }
 
 impl Anchor {
-    /// Runs until something ends it. `terminate` yields when the process was asked to stop.
+    /// Runs until something ends it; what another one can go on with comes back, unless it was
+    /// stopped. `terminate` yields when the process was asked to stop.
     pub(crate) async fn run(
         mut self,
         requests: &mut mpsc::Receiver<Request>,
         terminate: &mut mpsc::Receiver<()>,
-    ) -> anyhow::Result<Ended> {
+    ) -> (Ended, Option<Carried>) {
         loop {
             let deadline = self.next_deadline();
             let now = clock::now().mono;
@@ -162,20 +172,23 @@ impl Anchor {
             let input = tokio::select! {
                 biased;
                 _ = terminate.recv() => Input::Terminate,
-                event = self.quic_events.recv() => Input::Quic(event),
+                // The operator is heard also while peers flood this anchor with messages.
+                request = requests.recv() => Input::Request(request),
                 event = self.data_events.recv() => Input::Data(event),
                 facts = self.host.facts.recv() => Input::Host(facts),
-                request = requests.recv() => Input::Request(request),
+                event = self.quic_events.recv() => Input::Quic(event),
                 Some(seeds) = self.resolved.recv() => Input::Resolved(seeds),
                 () = sleep_until(wake) => Input::Timer,
             };
-            if let Some(ended) = self.handle(input).await {
-                return Ok(ended);
-            }
-            if self.data.has_ended() {
-                warn!("the interface was taken away; starting anew");
-                return Ok(Ended::InterfaceGone);
-            }
+            let ended = match self.handle(input).await {
+                None if self.data.has_ended() => Ended::InterfaceGone,
+                None => continue,
+                Some(ended) => ended,
+            };
+            return match ended {
+                Ended::Stopped => (ended, None),
+                Ended::Restart(_) | Ended::InterfaceGone => (ended, Some(self.end().await)),
+            };
         }
     }
 

@@ -21,6 +21,9 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 /// answer is either under way or will not come.
 const HANDSHAKE_WITHIN: Duration = Duration::from_secs(5);
 
+/// One each way, and those that a restart or a changed network has left to time out.
+const MAX_CONNS: usize = 4;
+
 /// A control connection that stands.
 #[derive(Debug)]
 pub(super) struct Conn {
@@ -106,6 +109,21 @@ impl Peers {
         peer
     }
 
+    /// Forgets all connections, whose transport has ended, but not who has which number.
+    pub(super) fn disconnect(&mut self, now: Mono) {
+        self.conns.clear();
+        for peer in self.peers.values_mut() {
+            peer.conns.clear();
+            peer.handshake = None;
+            peer.has_keys = false;
+            peer.dial = Dial {
+                at: now,
+                pause: FIRST_PAUSE,
+                under_way: false,
+            };
+        }
+    }
+
     pub(super) fn known(&self, key: &AnchorKey) -> Option<PeerIx> {
         self.numbers.get(key).copied()
     }
@@ -122,23 +140,46 @@ impl Peers {
         self.conns.get(&conn)
     }
 
-    pub(super) fn conn_mut(&mut self, conn: ConnId) -> Option<&mut Conn> {
-        self.conns.get_mut(&conn)
-    }
-
-    pub(super) fn add_conn(&mut self, conn: Conn, now: Mono) {
-        let peer = self.number(conn.key, now);
-        if let Some(peer) = self.peers.get_mut(&peer) {
+    /// Adds a connection. Its key gets no number by that: strangers bring as many as they like.
+    pub(super) fn add_conn(&mut self, conn: Conn) {
+        if let Some(peer) = self
+            .known(&conn.key)
+            .and_then(|peer| self.peers.get_mut(&peer))
+        {
             peer.conns.push(conn.id);
         }
         self.conns.insert(conn.id, conn);
     }
 
+    /// Makes a connection its peer's, whose number it returns, and names a connection that is one
+    /// too many.
+    pub(super) fn accept(
+        &mut self,
+        conn: ConnId,
+        epoch: u64,
+        now: Mono,
+    ) -> Option<(PeerIx, Option<ConnId>)> {
+        let key = self.conns.get(&conn)?.key;
+        let number = self.number(key, now);
+        let entry = self.conns.get_mut(&conn)?;
+        entry.accepted = true;
+        entry.epoch = epoch;
+        let peer = self.peers.get_mut(&number)?;
+        peer.was_connected = true;
+        if !peer.conns.contains(&conn) {
+            peer.conns.push(conn);
+        }
+        let oldest = peer.conns.iter().copied().min();
+        Some((number, oldest.filter(|_| peer.conns.len() > MAX_CONNS)))
+    }
+
     /// Forgets a connection; the peer is dialled again soon when it was the last one.
     pub(super) fn remove_conn(&mut self, conn: ConnId, now: Mono) -> Option<Conn> {
         let gone = self.conns.remove(&conn)?;
-        let peer = self.numbers.get(&gone.key).copied()?;
-        if let Some(peer) = self.peers.get_mut(&peer) {
+        if let Some(peer) = self
+            .known(&gone.key)
+            .and_then(|peer| self.peers.get_mut(&peer))
+        {
             peer.conns.retain(|other| *other != conn);
             if peer
                 .handshake
@@ -164,6 +205,11 @@ impl Peers {
             .filter_map(|conn| self.conns.get(conn))
             .filter(|conn| conn.accepted)
             .min_by_key(|conn| (conn.outgoing != own_is_smaller, conn.id))
+    }
+
+    /// Says whether a connection that we dialled stands with this anchor.
+    pub(super) fn has_dialled(&self, key: &AnchorKey) -> bool {
+        self.conns.values().any(|conn| conn.outgoing && conn.key == *key)
     }
 
     /// Returns all accepted connections.

@@ -6,18 +6,24 @@ use conflux_core::time::Mono;
 use conflux_proto::api::{Reloaded, VERSION};
 use tracing::info;
 
-use super::{Anchor, Ended};
+use super::Anchor;
 use crate::api::Refusal;
 use crate::clock;
 use crate::files::Config;
 
+/// How far a change has come.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Applied {
+    Already,
+    /// This anchor ends, and the next one has it.
+    ByStartingAnew,
+}
+
 impl Anchor {
-    /// Reads the configuration again and applies what changed.
-    pub(super) fn reload(&mut self, now: Mono) -> (Result<Reloaded, Refusal>, Option<Ended>) {
-        let config = match Config::load(&self.layout) {
-            Ok(config) => config,
-            Err(error) => return (Err(Refusal::Invalid(error.to_string())), None),
-        };
+    /// Reads the configuration again and applies what changed; refused, nothing was applied.
+    pub(super) fn reload(&mut self, now: Mono) -> Result<(Reloaded, Applied), Refusal> {
+        let config =
+            Config::load(&self.layout).map_err(|error| Refusal::Invalid(error.to_string()))?;
         let changed = changes(&self.config, &config);
         info!(changed = changed.join(", "), "configuration read again");
         let starts_anew = self.config.interface != config.interface
@@ -30,7 +36,7 @@ impl Anchor {
                     .retaint(&self.state, &self.identity, &self.config, clock::unix());
             if let Err(error) = retainted {
                 self.config = before;
-                return (Err(Refusal::Invalid(error.to_string())), None);
+                return Err(Refusal::Invalid(error.to_string()));
             }
             if let Some(member) = self.standing.member()
                 && !member.taints.contains_all(&self.config.taints)
@@ -41,7 +47,7 @@ impl Anchor {
                     self.config.taints, member.taints
                 );
                 self.config = before;
-                return (Err(Refusal::Invalid(text)), None);
+                return Err(Refusal::Invalid(text));
             }
         }
         crate::logging::set_level(self.config.log_level);
@@ -51,14 +57,14 @@ impl Anchor {
             needs_restart: Vec::new(),
         };
         if starts_anew {
-            return (Ok(reloaded), Some(Ended::Restart));
+            return Ok((reloaded, Applied::ByStartingAnew));
         }
         if before.peers != self.config.peers {
             self.seeds_resolve_at = Some(now);
         }
         self.readvertise(now);
         self.rebuild(now);
-        (Ok(reloaded), None)
+        Ok((reloaded, Applied::Already))
     }
 }
 

@@ -1,14 +1,15 @@
 //! From the files of an installation to a running anchor. Nothing is changed on the host before
 //! the configuration and the state directory have been read.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::Context;
 use conflux_core::clients::{Clients, Lease};
 use conflux_core::identity::Identity;
-use conflux_core::membership::{DIGEST_INTERVAL, Membership};
+use conflux_core::membership::DIGEST_INTERVAL;
 use conflux_core::paths::Paths;
 use conflux_core::plane::{Limits, Own, Plane};
 use conflux_core::routes;
@@ -19,10 +20,11 @@ use super::host::{Facts, Host};
 use super::peers::Peers;
 use super::routing::{own_facts, wanted};
 use super::standing::{Standing, random_bytes};
-use super::{Anchor, SAVE_EVERY};
+use super::{Anchor, Carried, SAVE_EVERY};
 use crate::clock;
 use crate::data::{self, DataParts};
 use crate::files::{Config, Layout, State, StateFile};
+use crate::logging::RateLimit;
 use crate::quic::{self, QuicOptions, SharedPaths, TlsIdentity};
 use crate::tun::Tun;
 use crate::udp::{Claim, DataSocket, bind_group};
@@ -30,6 +32,9 @@ use crate::udp::{Claim, DataSocket, bind_group};
 /// The interface's MTU over an underlay of 1500 bytes: 40 of IPv6, 8 of UDP and 32 of a frame
 /// are ours.
 pub(super) const MTU_BYTES: u32 = 1420;
+
+/// Log lines strangers can cause, and in what time.
+const REMOTE_LINES: (u32, Duration) = (10, Duration::from_secs(60));
 
 /// What is bound.
 struct Sockets {
@@ -39,16 +44,21 @@ struct Sockets {
     claims: Vec<Claim>,
 }
 
-/// Starts the anchor; returns once its addresses can be bound.
+/// Starts the anchor; returns once its addresses can be bound. Goes on with what is `carried`,
+/// which stays when the start fails.
 pub(crate) async fn start(
     layout: &Layout,
     state: State,
     config: Config,
     ticket: Option<&str>,
+    carried: &mut Option<Carried>,
 ) -> anyhow::Result<Anchor> {
     let identity = Arc::new(load_identity(&state)?);
     let standing = Standing::load(&state, &config, &identity, ticket, clock::unix())?;
-    let epoch = state.next_epoch()?;
+    let epoch = match carried {
+        Some(carried) => carried.epoch,
+        None => state.next_epoch()?,
+    };
     let sockets = bind(&config.listen_addresses(), !config.listen.is_empty())?;
     remove_leftover(config.interface.as_str()).await;
     let tun = Tun::open(config.interface.as_str())?;
@@ -61,11 +71,6 @@ pub(crate) async fn start(
     let now = clock::now();
     let own = own_facts(&identity, &standing, &config, &facts);
     let first_routes = Arc::new(routes::build(&own, &[]));
-    let mut peers = Peers::default();
-    let clients = load_clients(&state, &config, &mut peers, seed);
-    let saved_leases = clients.revision();
-    let own = plane_own(&config, overlay, &facts);
-    let plane = Plane::new(own, first_routes.clone(), clients, Limits::default(), seed);
     let paths = SharedPaths::new(Paths::new(seed));
     let signer = identity.clone();
     let quic = quic::start(QuicOptions {
@@ -76,6 +81,23 @@ pub(crate) async fn start(
         paths: paths.clone(),
     })
     .context("cannot start QUIC")?;
+    let is_first = carried.is_none();
+    let mut past = match carried.take() {
+        Some(past) => past,
+        None => Carried::none(&standing, &identity, epoch, seed, now.mono),
+    };
+    let own = plane_own(&config, overlay, &facts);
+    let plane = match past.take_plane(config.client_range) {
+        Some(mut plane) => {
+            plane.set_own(own);
+            plane
+        }
+        None => {
+            let clients = load_clients(&state, &config, &mut past.peers, seed);
+            past.saved_leases = clients.revision();
+            Plane::new(own, first_routes.clone(), clients, Limits::default(), seed)
+        }
+    };
     let (data, data_events) = data::start(DataParts {
         tun,
         sockets: sockets.data,
@@ -85,12 +107,6 @@ pub(crate) async fn start(
     })
     .context("cannot start the data thread")?;
     let (resolver, resolved) = mpsc::channel(4);
-    let membership = Membership::new(
-        standing.realm_key,
-        Identity::from_seed(identity.seed()),
-        epoch,
-        seed,
-    );
     let mut anchor = Anchor {
         state,
         layout: layout.clone(),
@@ -98,8 +114,8 @@ pub(crate) async fn start(
         identity,
         standing,
         epoch,
-        membership,
-        peers,
+        membership: past.membership,
+        peers: past.peers,
         quic: quic.handle,
         quic_events: quic.events,
         paths,
@@ -111,26 +127,29 @@ pub(crate) async fn start(
         sockets: sockets.locals,
         interface,
         aes: has_aes(),
-        was_reached: false,
+        was_reached: past.was_reached,
         seeds: BTreeMap::new(),
         seeds_resolve_at: Some(now.mono),
         resolved,
         resolver,
         last_join_error: None,
-        cloned: false,
-        conflicting: BTreeSet::new(),
-        remembered: BTreeMap::new(),
+        cloned: past.cloned,
+        conflicting: past.conflicting,
+        remembered: past.remembered,
         adverts_changed: false,
         digest_at: now.mono + DIGEST_INTERVAL,
-        skewed: BTreeMap::new(),
+        skewed: past.skewed,
         save_at: now.mono + SAVE_EVERY,
-        saved_leases,
-        handshakes: 0,
-        started: now.mono,
+        saved_leases: past.saved_leases,
+        handshakes: past.handshakes,
+        remote_lines: RateLimit::new(REMOTE_LINES.0, REMOTE_LINES.1),
+        started: past.started,
         random: fastrand::Rng::with_seed(seed),
         _claims: sockets.claims,
     };
-    anchor.load_adverts(now.mono);
+    if is_first {
+        anchor.load_adverts(now.mono);
+    }
     anchor.readvertise(now.mono);
     anchor.rebuild(now.mono);
     info!(

@@ -59,7 +59,7 @@ pub struct DataParts {
 pub struct DataHandle {
     commands: SyncSender<Command>,
     waker: Waker,
-    thread: Option<JoinHandle<()>>,
+    thread: Option<JoinHandle<Plane>>,
     lost_events: Arc<AtomicU64>,
 }
 
@@ -72,7 +72,7 @@ pub fn start(parts: DataParts) -> io::Result<(DataHandle, mpsc::Receiver<Event>)
     let (events, outbox) = mpsc::channel(EVENTS);
     let waker = Waker::new()?;
     let lost_events = Arc::new(AtomicU64::new(0));
-    let mut thread = Thread::new(parts, inbox, waker.clone(), events, lost_events.clone());
+    let thread = Thread::new(parts, inbox, waker.clone(), events, lost_events.clone());
     let thread = std::thread::Builder::new()
         .name("conflux-data".to_owned())
         .spawn(move || thread.run())?;
@@ -108,6 +108,18 @@ impl DataHandle {
         answer.await.ok()
     }
 
+    /// Ends the thread, closes the interface and the data sockets, and returns the state machine
+    /// for another thread to go on with; `None` when it was stopped before or has panicked.
+    pub fn stop(&mut self) -> Option<Plane> {
+        let thread = self.thread.take()?;
+        // A thread with a full channel of commands takes this one when it has worked them off;
+        // one that has ended needs none.
+        let _ = self.commands.send(Command::Stop);
+        self.waker.wake();
+        // A panic on the thread was already reported by its hook.
+        thread.join().ok()
+    }
+
     /// Says whether the thread has ended by itself: the interface is gone.
     pub fn has_ended(&self) -> bool {
         self.thread.as_ref().is_none_or(JoinHandle::is_finished)
@@ -121,12 +133,6 @@ impl DataHandle {
 
 impl Drop for DataHandle {
     fn drop(&mut self) {
-        // A full or closed channel ends the thread too: it stops when the sender is gone.
-        let _ = self.commands.try_send(Command::Stop);
-        self.waker.wake();
-        if let Some(thread) = self.thread.take() {
-            // A panic on the thread was already reported by its hook.
-            let _ = thread.join();
-        }
+        self.stop();
     }
 }

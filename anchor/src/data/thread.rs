@@ -84,8 +84,10 @@ impl Thread {
         }
     }
 
-    pub(super) fn run(&mut self) {
+    /// Runs to the end; returns what another thread may go on with.
+    pub(super) fn run(mut self) -> Plane {
         while self.turn() == Go::On {}
+        self.plane
     }
 
     fn turn(&mut self) -> Go {

@@ -39,19 +39,16 @@ impl QuicHandle {
     /// [`DialTarget::Peer`] are bound from the start; any other that is not bound within
     /// [`BIND_WITHIN`](super::BIND_WITHIN) is closed.
     pub fn bind(&self, conn: ConnId, peer: PeerIx) {
-        self.shared.registry.bind(conn, peer, |connection| {
-            // Asked before the paths are locked: quinn answers under its connection's lock, and
-            // holds that one while it sends, which locks the paths.
-            let (address, local_ip) = (connection.remote_address(), connection.local_ip());
+        self.shared.registry.bind(conn, peer, |ends| {
             let mut paths = self.shared.paths.lock();
-            if let Some(way) = paths.behind(address) {
+            if let Some(way) = paths.behind(ends.remote) {
                 let way = Way {
-                    local: way.local.or(local_ip),
+                    local: way.local.or(ends.local),
                     ..way
                 };
                 paths.confirm(peer, way);
             }
-            paths.adopt(address, peer);
+            paths.adopt(ends.remote, peer);
         });
     }
 
@@ -108,12 +105,13 @@ impl QuicHandle {
         });
     }
 
-    /// Closes all connections at once with words for the far ends, and waits until they are told
-    /// or `within` has passed. Nothing works afterwards.
+    /// Closes all connections at once with words for the far ends, waits until they are told or
+    /// `within` has passed, and closes the sockets. Nothing works afterwards.
     pub async fn shut_down(&self, reason: &str, within: Duration) {
         self.shared.endpoint.close(CLOSED_HERE, reason.as_bytes());
         // Whether they were told in time is not known to matter to anybody.
         let _ = timeout(within, self.shared.endpoint.wait_idle()).await;
+        self.shared.mux.unplug();
     }
 
     /// Returns the smoothed round-trip time of a connection.
@@ -131,14 +129,14 @@ impl QuicHandle {
 
     /// Returns the addresses of the control sockets, in the order they were given.
     pub fn locals(&self) -> &[SocketAddr] {
-        &self.shared.locals
+        self.shared.mux.locals()
     }
 }
 
 impl fmt::Debug for QuicHandle {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("QuicHandle")
-            .field("locals", &self.shared.locals)
+            .field("locals", &self.locals())
             .finish_non_exhaustive()
     }
 }

@@ -38,6 +38,7 @@ mod restart;
 mod socket;
 mod tls;
 
+pub(crate) use connection::readable;
 pub use handle::QuicHandle;
 pub use socket::{SharedPaths, StraySender};
 pub use tls::{TlsIdentity, WrongAnchor};
@@ -279,7 +280,7 @@ pub fn start(options: QuicOptions) -> io::Result<Quic> {
         tls,
         own,
         paths,
-        locals: mux.locals(),
+        mux,
         events,
         registry: registry::Registry::default(),
         next_conn: AtomicU64::new(0),
@@ -302,7 +303,7 @@ struct Shared {
     tls: tls::Tls,
     own: AnchorKey,
     paths: SharedPaths,
-    locals: Vec<SocketAddr>,
+    mux: Arc<socket::Mux>,
     events: mpsc::Sender<QuicEvent>,
     registry: registry::Registry,
     next_conn: AtomicU64,

@@ -1,6 +1,7 @@
 //! The connections that stand: how to reach each one's task, and whose it is.
 
 use std::collections::HashMap;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -44,6 +45,13 @@ pub(super) struct Entry {
     pub(super) stranger: Option<OwnedSemaphorePermit>,
 }
 
+/// Between which addresses a connection runs, as quinn knows them.
+#[derive(Clone, Copy)]
+pub(super) struct Ends {
+    pub(super) remote: SocketAddr,
+    pub(super) local: Option<IpAddr>,
+}
+
 /// Counts the bytes in a connection's queue.
 #[derive(Clone, Default)]
 pub(super) struct Unsent(Arc<AtomicUsize>);
@@ -65,14 +73,21 @@ impl Registry {
     }
 
     /// Notes whose connection it is and has `bound` follow suit, unless the connection is gone.
-    pub(super) fn bind(&self, conn: ConnId, peer: PeerIx, bound: impl FnOnce(&quinn::Connection)) {
+    ///
+    /// `bound` is given the addresses instead of the connection: quinn sends with the
+    /// connection's lock held and the socket then takes that of the ways, so whoever holds the
+    /// ways must never ask a connection.
+    pub(super) fn bind(&self, conn: ConnId, peer: PeerIx, bound: impl FnOnce(Ends)) {
         let mut entries = self.lock();
         let Some(entry) = entries.get_mut(&conn) else {
             return;
         };
         entry.peer = Some(peer);
         entry.stranger = None;
-        bound(&entry.connection);
+        bound(Ends {
+            remote: entry.connection.remote_address(),
+            local: entry.connection.local_ip(),
+        });
     }
 
     /// Gives an order to the connection's task. Never waits.

@@ -97,7 +97,9 @@ pub(super) fn now() -> Mono {
 
 /// The control sockets of all listen addresses, as one.
 pub(super) struct Mux {
-    ports: Vec<Port>,
+    /// Guards the sockets, for moments only; none once unplugged.
+    ports: Mutex<Arc<[Port]>>,
+    locals: Vec<SocketAddr>,
     paths: SharedPaths,
     strays: Mutex<mpsc::Receiver<Stray>>,
     /// The port asked first at the next receive, so that a busy one does not starve the others.
@@ -126,9 +128,11 @@ impl Mux {
             .into_iter()
             .map(Port::new)
             .collect::<io::Result<Vec<Port>>>()?;
+        let locals = ports.iter().map(|port| port.local).collect();
         let (queue, strays) = mpsc::channel(MAX_STRAYS);
         let mux = Self {
-            ports,
+            ports: Mutex::new(ports.into()),
+            locals,
             paths,
             strays: Mutex::new(strays),
             turn: AtomicUsize::new(0),
@@ -143,8 +147,22 @@ impl Mux {
     }
 
     /// Returns the local addresses, in the order the sockets were given.
-    pub(super) fn locals(&self) -> Vec<SocketAddr> {
-        self.ports.iter().map(|port| port.local).collect()
+    pub(super) fn locals(&self) -> &[SocketAddr] {
+        &self.locals
+    }
+
+    /// Closes the sockets at once: quinn keeps an endpoint while its connections drain, which
+    /// would keep the ports from whoever binds them next.
+    pub(super) fn unplug(&self) {
+        *self.lock_ports() = Arc::new([]);
+    }
+
+    fn ports(&self) -> Arc<[Port]> {
+        self.lock_ports().clone()
+    }
+
+    fn lock_ports(&self) -> MutexGuard<'_, Arc<[Port]>> {
+        self.ports.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn poll_strays(
@@ -200,23 +218,24 @@ impl Mux {
     }
 
     fn send(&self, way: Way, contents: &[u8]) -> Result<(), WouldBlock> {
-        let Some(port) = self.port_for(way) else {
+        let ports = self.ports();
+        let Some(port) = port_for(&ports, way) else {
             tracing::trace!(remote = %way.remote, "no control socket of that family, dropped");
             return Ok(());
         };
         port.send(way, contents)
     }
+}
 
-    fn port_for(&self, way: Way) -> Option<&Port> {
-        let same_family = |port: &&Port| port.local.is_ipv4() == way.remote.is_ipv4();
-        let at_local = |port: &&Port| Some(port.local.ip()) == way.local;
-        let anywhere = |port: &&Port| port.local.ip().is_unspecified();
-        let mine = || self.ports.iter().filter(same_family);
-        mine()
-            .find(at_local)
-            .or_else(|| mine().find(anywhere))
-            .or_else(|| mine().next())
-    }
+fn port_for(ports: &[Port], way: Way) -> Option<&Port> {
+    let same_family = |port: &&Port| port.local.is_ipv4() == way.remote.is_ipv4();
+    let at_local = |port: &&Port| Some(port.local.ip()) == way.local;
+    let anywhere = |port: &&Port| port.local.ip().is_unspecified();
+    let mine = || ports.iter().filter(same_family);
+    mine()
+        .find(at_local)
+        .or_else(|| mine().find(anywhere))
+        .or_else(|| mine().next())
 }
 
 /// The socket's buffer is full; quinn asks again.
@@ -374,10 +393,11 @@ impl AsyncUdpSocket for Mux {
         metas: &mut [RecvMeta],
     ) -> Poll<io::Result<usize>> {
         // The queue of strays takes its turn among the sockets, as the one after the last.
-        let sources = self.ports.len() + 1;
+        let ports = self.ports();
+        let sources = ports.len() + 1;
         let first = self.turn.fetch_add(1, Ordering::Relaxed);
         for offset in 0..sources {
-            let received = match self.ports.get(first.wrapping_add(offset) % sources) {
+            let received = match ports.get(first.wrapping_add(offset) % sources) {
                 Some(port) => port.poll_recv(cx, bufs, metas),
                 None => self.poll_strays(cx, bufs, metas),
             };
@@ -391,12 +411,12 @@ impl AsyncUdpSocket for Mux {
 
     /// Made-up addresses are IPv6, so quinn must take this for an IPv6 socket.
     fn local_addr(&self) -> io::Result<SocketAddr> {
-        let port = self.ports.first().map_or(0, |port| port.local.port());
+        let port = self.locals.first().map_or(0, SocketAddr::port);
         Ok(SocketAddr::new(Ipv6Addr::UNSPECIFIED.into(), port))
     }
 
     fn may_fragment(&self) -> bool {
-        self.ports.iter().any(|port| port.state.may_fragment())
+        self.ports().iter().any(|port| port.state.may_fragment())
     }
 }
 
@@ -421,7 +441,7 @@ impl UdpPoller for Writable {
         let mux = self.mux.clone();
         let waiting = self.waiting.get_or_insert_with(|| {
             Box::pin(async move {
-                for port in &mux.ports {
+                for port in mux.ports().iter() {
                     port.io.writable().await?;
                 }
                 Ok(())

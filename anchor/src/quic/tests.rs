@@ -1,6 +1,7 @@
 //! Two and more endpoints over real loopback sockets.
 
 mod lab;
+mod lock_tests;
 mod tls_tests;
 
 use std::net::{IpAddr, Ipv4Addr};

@@ -217,6 +217,14 @@ impl Flows {
             Direction::FromHost => slot.flow.sent.add(bytes),
             Direction::ToHost => slot.flow.received.add(bytes),
         }
+        self.touch(now, id);
+    }
+
+    /// Ends a flow's idleness.
+    pub fn touch(&mut self, now: Boot, id: FlowId) {
+        let Some(slot) = self.slots.get_mut(id.0 as usize).filter(|slot| slot.used) else {
+            return;
+        };
         let late = now.since(slot.flow.last) >= ORDER_GRAIN || slot.parked;
         if late {
             slot.flow.last = now;
@@ -231,10 +239,33 @@ impl Flows {
         }
     }
 
+    /// Notes that a flow was drawn anew and stays where it is.
+    pub fn set_reason(&mut self, now: Boot, id: FlowId, reason: Reason) {
+        if let Some(slot) = self.slots.get_mut(id.0 as usize).filter(|slot| slot.used) {
+            slot.flow.reason = reason;
+            slot.flow.since = now;
+        }
+    }
+
+    /// Notes by which prefix a flow's destination is found.
+    pub fn set_prefix_len(&mut self, id: FlowId, prefix_len: u8) {
+        if let Some(slot) = self.slots.get_mut(id.0 as usize).filter(|slot| slot.used) {
+            slot.flow.prefix_len = prefix_len;
+        }
+    }
+
     /// Sets the owner's mark on a flow; returns what it was.
     pub fn set_watched(&mut self, id: FlowId, watched: bool) -> bool {
         let slot = self.slots.get_mut(id.0 as usize).filter(|slot| slot.used);
         slot.is_some_and(|slot| std::mem::replace(&mut slot.watched, watched))
+    }
+
+    /// Returns the owner's mark on a flow.
+    #[cfg(test)]
+    pub(crate) fn is_watched(&self, id: FlowId) -> bool {
+        self.slots
+            .get(id.0 as usize)
+            .is_some_and(|slot| slot.used && slot.watched)
     }
 
     /// Sets an idle flow aside: kept for its open connections, out of the order of idleness until

@@ -8,8 +8,16 @@ use crate::time::Mono;
 /// How many probes must be echoed in a row.
 const ANSWERS: u32 = 3;
 
-/// The probe interval at first, and whenever the last probe was echoed.
+/// The probe interval at first.
 const INTERVAL: Duration = Duration::from_secs(1);
+
+/// The pause before the next probe after an echo, while answers in a row are being counted: a
+/// holder that is back serves again a fifth of a second after its first answer.
+const FOLLOW_UP: Duration = Duration::from_millis(100);
+
+/// The least pause between probes that packets ask for: whoever tries again and again finds a
+/// holder that is back within half a second, at four probes a second at most.
+const NUDGE: Duration = Duration::from_millis(250);
 
 /// The probe interval once [`EARLY`] has passed.
 const LATE_INTERVAL: Duration = Duration::from_secs(5);
@@ -42,6 +50,7 @@ struct Failed {
     not_before: Mono,
     answers: u32,
     is_probe_open: bool,
+    last_probe: Option<Mono>,
     next_probe: Option<Mono>,
 }
 
@@ -67,12 +76,14 @@ impl Readmission {
             not_before: now + wait,
             answers: 0,
             is_probe_open: false,
+            last_probe: None,
             next_probe: self.is_wanted.then(|| now + INTERVAL),
         });
     }
 
     pub(super) fn set_wanted(&mut self, now: Mono, is_wanted: bool) {
         if self.is_wanted == is_wanted {
+            self.nudge(now);
             return;
         }
         self.is_wanted = is_wanted;
@@ -82,6 +93,17 @@ impl Readmission {
         }
     }
 
+    /// A packet wants the peer again: the next probe need not wait for its turn.
+    fn nudge(&mut self, now: Mono) {
+        let Some(failed) = self.failed.as_mut().filter(|_| self.is_wanted) else {
+            return;
+        };
+        let at = failed
+            .last_probe
+            .map_or(now, |last| (last + NUDGE).max(now));
+        failed.next_probe = failed.next_probe.map(|next| next.min(at));
+    }
+
     /// A probe sent at `sent_at` was echoed; returns whether the peer is back with that.
     pub(super) fn handle_echo(&mut self, now: Mono, sent_at: Mono) -> bool {
         let Some(failed) = self.failed.as_mut().filter(|failed| sent_at >= failed.at) else {
@@ -89,7 +111,12 @@ impl Readmission {
         };
         failed.is_probe_open = false;
         failed.answers = failed.answers.saturating_add(1);
-        failed.next_probe = failed.next_probe.map(|at| at.min(now + INTERVAL));
+        let pause = if failed.answers < ANSWERS {
+            FOLLOW_UP
+        } else {
+            INTERVAL
+        };
+        failed.next_probe = failed.next_probe.map(|at| at.min(now + pause));
         if failed.answers < ANSWERS || now < failed.not_before {
             return false;
         }
@@ -110,6 +137,7 @@ impl Readmission {
             failed.answers = 0;
         }
         failed.is_probe_open = true;
+        failed.last_probe = Some(now);
         let is_early = now.since(failed.at) < EARLY || failed.answers > 0;
         let interval = if is_early { INTERVAL } else { LATE_INTERVAL };
         // An echo must have time to come back, or it would never be in a row.

@@ -312,7 +312,7 @@ fn a_failed_peer_is_back_after_three_answers_in_a_row() {
     bench.liveness.set_wanted(bench.mono(), PEER, true);
     let silent = bench.run_for(5_500);
     bench.answer = true;
-    let two_answers = bench.run_for(2_000);
+    let two_answers = bench.run_for(650);
     bench.answer = false;
     let missed = bench.run_for(1_000);
     bench.answer = true;
@@ -323,14 +323,30 @@ fn a_failed_peer_is_back_after_three_answers_in_a_row() {
         probe_times(&silent),
         [10_000, 11_000, 12_000, 13_000, 14_000, 15_000]
     );
-    assert_eq!(probe_times(&two_answers), [16_000, 17_000]);
-    assert_eq!(probe_times(&missed), [18_000]);
+    assert_eq!(probe_times(&two_answers), [16_000, 16_100]);
+    assert_eq!(probe_times(&missed), [16_200]);
     let back: Vec<_> = answering
         .iter()
         .filter(|(_, event)| !is_probe(event))
         .collect();
-    assert_eq!(back, [&(21_000, Event::Returned { peer: PEER })]);
+    assert_eq!(back, [&(17_400, Event::Returned { peer: PEER })]);
     assert!(!bench.liveness.is_failed(PEER));
+}
+
+#[test]
+fn packets_that_want_a_failed_peer_have_it_probed_four_times_a_second_at_most() {
+    let mut bench = Bench::new();
+    bench.fail(PEER);
+    let mut log = Vec::new();
+    for _ in 0..100 {
+        bench.liveness.set_wanted(bench.mono(), PEER, true);
+        log.extend(bench.run_for(20));
+    }
+
+    assert_eq!(
+        probe_times(&log),
+        [0, 250, 500, 750, 1_000, 1_250, 1_500, 1_750, 2_000]
+    );
 }
 
 #[test]
@@ -362,8 +378,8 @@ fn each_flap_doubles_the_wait_up_to_a_minute() {
     bench.run_for(600_000);
     let later = bench.fail_and_return();
 
-    assert_eq!(waits, [3, 3, 4, 8, 16, 32, 60, 60, 60]);
-    assert_eq!(later, 3, "a failure long after the return is no flap");
+    assert_eq!(waits, [1, 2, 4, 8, 16, 32, 60, 60, 60]);
+    assert_eq!(later, 1, "a failure long after the return is no flap");
 }
 
 #[test]

@@ -25,6 +25,7 @@ impl Plane {
     /// may not exchange data any more, move at once.
     pub fn set_routes(&mut self, now: Now, routes: Arc<Routes>) {
         let before = std::mem::replace(&mut self.routes, routes);
+        self.left.clear();
         for holder in self.flows.holders() {
             if holds_the_same(&before, &self.routes, holder) {
                 continue;
@@ -33,14 +34,20 @@ impl Plane {
                 Some(facts) if !facts.may_exchange => Reason::Taint,
                 Some(_) | None => Reason::Left,
             };
-            self.move_flows(now, holder, reason, |plane, flow| !plane.holds_flow(flow, holder));
+            self.move_flows(now, holder, reason, None, |plane, flow| {
+                !plane.holds_flow(flow, holder)
+            });
         }
+        self.tell_all(now.mono, &before);
     }
 
     /// A peer said goodbye: all its flows move now, and it is forgotten.
     pub fn handle_left(&mut self, now: Now, peer: PeerIx) {
         self.liveness.remove_peer(peer);
-        self.move_flows(now, peer, Reason::Left, |_, _| true);
+        if !self.left.contains(&peer) {
+            self.left.push(peer);
+        }
+        self.move_flows(now, peer, Reason::Left, None, |_, _| true);
         self.forget(peer);
     }
 
@@ -49,20 +56,24 @@ impl Plane {
         if self.is_local_fault(peer, asked) {
             self.counters.local_faults += 1;
             self.liveness.restart(now.mono, peer);
-            self.outputs.push_back(Output::Event(Event::LocalFault(peer)));
+            self.outputs
+                .push_back(Output::Event(Event::LocalFault(peer)));
             return;
         }
-        self.fail(now, peer);
+        self.fail(now, peer, asked);
     }
 
     /// Says whether nobody but this machine can be at fault: others are known and none of them
     /// has answered since `asked`.
     pub(super) fn is_local_fault(&self, peer: PeerIx, asked: Mono) -> bool {
         let others = self.paths.keys().copied().filter(|&other| other != peer);
-        let known: SmallVec<[PeerIx; 16]> =
-            others.filter(|&other| self.sessions.can_send(other)).collect();
-        let answering =
-            known.iter().filter(|&&other| self.liveness.answered_since(other, asked)).count();
+        let known: SmallVec<[PeerIx; 16]> = others
+            .filter(|&other| self.sessions.can_send(other))
+            .collect();
+        let answering = known
+            .iter()
+            .filter(|&&other| self.liveness.answered_since(other, asked))
+            .count();
         let around = Surroundings {
             // Every answering peer is a witness; whether it is of the group decides where flows
             // go, not whether the holder has failed.
@@ -74,11 +85,17 @@ impl Plane {
         judge(&around) == Verdict::Local
     }
 
-    /// Marks a holder as failed and moves its flows.
-    pub(super) fn fail(&mut self, now: Now, peer: PeerIx) {
+    /// Marks a holder as failed and moves its flows to those that answered since `asked`.
+    pub(super) fn fail(&mut self, now: Now, peer: PeerIx, asked: Mono) {
+        if self.liveness.is_failed(peer) {
+            return;
+        }
+        // One never met fails too, or it would be drawn again and again.
+        self.liveness.add_peer(peer);
         self.liveness.fail(now.mono, peer);
+        self.tell_use(now.mono, peer);
         self.counters.holder_failures += 1;
-        self.move_flows(now, peer, Reason::Failed, |_, _| true);
+        self.move_flows(now, peer, Reason::Failed, Some(asked), |_, _| true);
     }
 
     /// Asks the rest of the groups of a suspect, and some other peers.
@@ -88,12 +105,16 @@ impl Plane {
         let mut next = self.flows.first_on_holder(peer);
         while let Some(id) = next {
             next = self.flows.next_on_holder(id);
-            let Some(flow) = self.flows.get(id) else { continue };
+            let Some(flow) = self.flows.get(id) else {
+                continue;
+            };
             if networks.contains(&flow.key.destination) || networks.len() >= 64 {
                 continue;
             }
             networks.push(flow.key.destination);
-            let Ok((_, candidates)) = self.candidates(flow.key.destination) else { continue };
+            let Ok((_, candidates)) = self.candidates(flow.key.destination) else {
+                continue;
+            };
             for candidate in candidates {
                 if candidate != peer && !asked.contains(&candidate) {
                     asked.push(candidate);
@@ -121,12 +142,14 @@ impl Plane {
         }
     }
 
-    /// Moves those flows of `holder` that `wanted` names, each drawn for itself.
+    /// Moves those flows of `holder` that `wanted` names, each drawn for itself; after a failure
+    /// to those that answered since `asked`.
     fn move_flows(
         &mut self,
         now: Now,
         holder: PeerIx,
         reason: Reason,
+        asked: Option<Mono>,
         wanted: impl Fn(&Self, FlowId) -> bool,
     ) {
         let (mut moved, mut stranded) = (0, 0);
@@ -136,36 +159,71 @@ impl Plane {
             if !wanted(self, id) {
                 continue;
             }
-            if self.move_flow(now, id, holder, reason) {
+            if self.move_flow(now, id, holder, reason, asked) {
                 moved += 1;
             } else {
                 stranded += 1;
             }
         }
         if reason == Reason::Failed {
-            self.outputs.push_back(Output::Event(Event::Failed { peer: holder, moved, stranded }));
+            self.outputs.push_back(Output::Event(Event::Failed {
+                peer: holder,
+                moved,
+                stranded,
+            }));
         } else if moved + stranded > 0 {
-            let event = Event::Left { peer: holder, reason, moved, stranded };
+            let event = Event::Left {
+                peer: holder,
+                reason,
+                moved,
+                stranded,
+            };
             self.outputs.push_back(Output::Event(event));
         }
     }
 
     /// Moves one flow away from `old`; false when nobody is left for it.
-    fn move_flow(&mut self, now: Now, id: FlowId, old: PeerIx, reason: Reason) -> bool {
-        let Some(flow) = self.flows.get(id).copied() else { return false };
-        let mut candidates =
-            self.candidates(flow.key.destination).map(|(_, found)| found).unwrap_or_default();
+    fn move_flow(
+        &mut self,
+        now: Now,
+        id: FlowId,
+        old: PeerIx,
+        reason: Reason,
+        asked: Option<Mono>,
+    ) -> bool {
+        let Some(flow) = self.flows.get(id).copied() else {
+            return false;
+        };
+        let (prefix_len, mut candidates) = self
+            .candidates(flow.key.destination)
+            .unwrap_or_else(|_| (flow.prefix_len, SmallVec::new()));
         candidates.retain(|candidate| *candidate != old);
-        let fresh: SmallVec<[PeerIx; 8]> =
-            candidates.iter().copied().filter(|&candidate| self.is_fresh(now, candidate)).collect();
-        // Those that answer go first; one that was never tried is better than none.
-        let drawn = self.draw(now, &fresh).or_else(|| self.draw(now, &candidates));
+        let is_answering = |&candidate: &PeerIx| match asked {
+            Some(asked) => self.liveness.answered_since(candidate, asked),
+            None => self.is_fresh(now, candidate),
+        };
+        let answering: SmallVec<[PeerIx; 8]> =
+            candidates.iter().copied().filter(is_answering).collect();
+        let mut drawn = self.draw(now, &answering);
+        if drawn.is_none() && asked.is_none() {
+            // Nobody was asked yet: one of them is, while packets wait.
+            drawn = self.draw(now, &candidates);
+        }
         if drawn.is_none() {
             self.want_group(now, flow.key.destination);
+        } else {
+            self.set_network(now.mono, id, prefix_len);
         }
         self.counters.choose(reason);
-        self.holds.remove(id);
+        let waiting = self.holds.take_flow(id);
         self.repin(now, id, drawn, reason);
+        self.wait_on(
+            now,
+            id,
+            drawn.filter(|_| answering.is_empty()),
+            &candidates,
+            waiting,
+        );
         drawn.is_some()
     }
 
@@ -173,17 +231,23 @@ impl Plane {
     pub(super) fn repin(&mut self, now: Now, id: FlowId, to: Option<PeerIx>, reason: Reason) {
         self.watch(now, id, false);
         self.flows.set_holder(now.boot, id, to, reason);
-        let successor = if to.is_some() { Successor::Holder } else { Successor::Nobody };
+        let successor = if to.is_some() {
+            Successor::Holder
+        } else {
+            Successor::Nobody
+        };
         self.connections.move_flow(now, id, successor);
     }
 
     /// Keeps asking the failed holders of a destination that somebody wants.
     pub(super) fn want_group(&mut self, now: Now, destination: IpAddr) {
-        let Some(Route::Group(group)) = self.routes.lookup(destination) else { return };
+        let Some(Route::Group(group)) = self.routes.lookup(destination) else {
+            return;
+        };
         let holders: SmallVec<[PeerIx; 8]> = group.holders.iter().copied().collect();
         for holder in holders {
             if self.liveness.is_failed(holder) {
-                self.liveness.set_wanted(now.mono, holder, true);
+                self.want(now.mono, holder);
             }
             if !self.sessions.can_send(holder) {
                 self.ask_for_session(now.mono, holder);
@@ -193,8 +257,11 @@ impl Plane {
 
     /// Says whether `holder` is in the group of a flow's destination.
     fn holds_flow(&self, id: FlowId, holder: PeerIx) -> bool {
-        let Some(flow) = self.flows.get(id) else { return false };
-        self.routes.holds(holder, network_of(flow.key.destination, flow.prefix_len))
+        let Some(flow) = self.flows.get(id) else {
+            return false;
+        };
+        self.routes
+            .holds(holder, network_of(flow.key.destination, flow.prefix_len))
     }
 }
 
@@ -203,7 +270,10 @@ fn holds_the_same(before: &Routes, after: &Routes, peer: PeerIx) -> bool {
     match (before.peer(peer), after.peer(peer)) {
         (Some(old), Some(new)) if old == new => {
             let subnets = new.networks.iter().map(|claim| claim.network);
-            let address = new.ipv4.iter().map(|claim| IpNet::from(IpAddr::V4(claim.network)));
+            let address = new
+                .ipv4
+                .iter()
+                .map(|claim| IpNet::from(IpAddr::V4(claim.network)));
             subnets
                 .chain(address)
                 .all(|network| before.holds(peer, network) == after.holds(peer, network))

@@ -11,7 +11,7 @@ use crate::ids::{FlowId, PeerIx};
 use crate::packet::Offload;
 use crate::plane::counters::DropReason;
 use crate::plane::outbound::Placed;
-use crate::reason::Reason;
+use crate::table::{Map, map};
 use crate::time::{Mono, Now};
 
 /// A holder heard from within this long takes a new flow without being asked.
@@ -27,6 +27,9 @@ const BYTES: usize = 8 << 20;
 /// Flows that wait at a time; more are sent on unasked.
 const FLOWS: usize = 4096;
 
+/// Packets as they came from the interface.
+pub(super) type Waiting = Vec<(Vec<u8>, Offload)>;
+
 struct Hold {
     flow: FlowId,
     drawn: PeerIx,
@@ -34,29 +37,34 @@ struct Hold {
     first_to_answer: Option<PeerIx>,
     since: Mono,
     fallback_at: Mono,
-    packets: Vec<(Vec<u8>, Offload)>,
+    packets: Waiting,
 }
 
 /// The flows that wait.
 pub(super) struct Holds {
     waiting: Vec<Hold>,
+    /// Places in `waiting`, since every packet asks whether its flow waits.
+    places: Map<FlowId, usize>,
     bytes: usize,
 }
 
 impl Holds {
-    pub(super) const fn new() -> Self {
-        Self { waiting: Vec::new(), bytes: 0 }
+    pub(super) fn new(seed: u64) -> Self {
+        Self {
+            waiting: Vec::new(),
+            places: map(seed),
+            bytes: 0,
+        }
     }
 
     pub(super) fn contains(&self, flow: FlowId) -> bool {
-        self.waiting.iter().any(|hold| hold.flow == flow)
+        self.places.contains_key(&flow)
     }
 
-    /// Drops what waits for `flow`.
-    pub(super) fn remove(&mut self, flow: FlowId) {
-        if let Some(at) = self.waiting.iter().position(|hold| hold.flow == flow) {
-            self.take(at);
-        }
+    /// Takes what waits for `flow`.
+    pub(super) fn take_flow(&mut self, flow: FlowId) -> Option<Waiting> {
+        let at = *self.places.get(&flow)?;
+        Some(self.take(at).packets)
     }
 
     pub(super) fn poll_timeout(&self) -> Option<Mono> {
@@ -71,7 +79,15 @@ impl Holds {
 
     fn take(&mut self, at: usize) -> Hold {
         let hold = self.waiting.swap_remove(at);
-        self.bytes -= hold.packets.iter().map(|(packet, _)| packet.len()).sum::<usize>();
+        self.places.remove(&hold.flow);
+        if let Some(moved) = self.waiting.get(at) {
+            self.places.insert(moved.flow, at);
+        }
+        self.bytes -= hold
+            .packets
+            .iter()
+            .map(|(packet, _)| packet.len())
+            .sum::<usize>();
         hold
     }
 
@@ -86,6 +102,28 @@ impl Holds {
     }
 }
 
+#[cfg(test)]
+impl Holds {
+    /// Panics unless each hold is its flow's only one and on its holder, and bytes add up.
+    pub(super) fn check(&self, flows: &crate::flows::Flows) {
+        let bytes = |hold: &Hold| {
+            hold.packets
+                .iter()
+                .map(|(packet, _)| packet.len())
+                .sum::<usize>()
+        };
+        assert_eq!(self.places.len(), self.waiting.len());
+        assert_eq!(self.waiting.iter().map(bytes).sum::<usize>(), self.bytes);
+        for (at, hold) in self.waiting.iter().enumerate() {
+            assert_eq!(self.places.get(&hold.flow), Some(&at));
+            assert_eq!(
+                flows.get(hold.flow).and_then(|flow| flow.holder),
+                Some(hold.drawn)
+            );
+        }
+    }
+}
+
 impl Plane {
     /// Says whether a holder was heard from lately enough, and can be sent to.
     pub(super) fn is_fresh(&self, now: Now, holder: PeerIx) -> bool {
@@ -97,20 +135,23 @@ impl Plane {
                 .is_some_and(|heard| now.mono.since(heard) < FRESH)
     }
 
-    /// Holds the first packet of a flow and asks every holder of its group.
+    /// Has the packets of a flow wait and asks every holder of its group; false when too many
+    /// flows wait already, so that this one goes unasked.
     pub(super) fn hold(
         &mut self,
         now: Now,
         flow: FlowId,
         drawn: PeerIx,
         candidates: &[PeerIx],
-        head: &mut Head<'_>,
-        offload: &Offload,
-    ) -> Result<(), DropReason> {
+    ) -> bool {
         if self.holds.waiting.len() >= FLOWS {
-            return Err(DropReason::HoldFull);
+            return false;
         }
-        let patience = self.costs.rtt(drawn).map_or(PATIENCE, |rtt| (rtt * 3).max(PATIENCE));
+        let patience = self
+            .costs
+            .rtt(drawn)
+            .map_or(PATIENCE, |rtt| (rtt * 3).max(PATIENCE));
+        self.holds.places.insert(flow, self.holds.waiting.len());
         self.holds.waiting.push(Hold {
             flow,
             drawn,
@@ -128,8 +169,23 @@ impl Plane {
             }
         }
         self.ask_others(now, drawn);
-        let at = self.holds.waiting.len() - 1;
-        self.holds.keep(at, head.packet(), *offload)
+        true
+    }
+
+    /// After a move: what waited for the old holder goes on, or waits for `drawn` with all that
+    /// follows when that one is still to be asked.
+    pub(super) fn wait_on(
+        &mut self,
+        now: Now,
+        flow: FlowId,
+        drawn: Option<PeerIx>,
+        candidates: &[PeerIx],
+        waiting: Option<Waiting>,
+    ) {
+        if let Some(drawn) = drawn {
+            self.hold(now, flow, drawn, candidates);
+        }
+        self.send_again(waiting.unwrap_or_default());
     }
 
     /// Another packet of a flow that waits.
@@ -139,8 +195,7 @@ impl Plane {
         head: &mut Head<'_>,
         offload: &Offload,
     ) -> Result<Placed, DropReason> {
-        let at = self.holds.waiting.iter().position(|hold| hold.flow == flow);
-        let at = at.ok_or(DropReason::HoldFull)?;
+        let at = *self.holds.places.get(&flow).ok_or(DropReason::HoldFull)?;
         self.holds.keep(at, head.packet(), *offload)?;
         Ok(Placed::Held)
     }
@@ -167,53 +222,71 @@ impl Plane {
         let mut at = 0;
         while at < self.holds.waiting.len() {
             let hold = &self.holds.waiting[at];
-            match hold.first_to_answer {
-                Some(first) if now.mono >= hold.fallback_at => {
+            if now.mono >= hold.fallback_at && hold.first_to_answer.is_some() {
+                let usable = self.usable(hold);
+                self.holds.waiting[at].first_to_answer = usable;
+                if let Some(first) = usable {
                     let hold = self.holds.take(at);
                     self.release(now, hold, first);
+                    continue;
                 }
-                None if now.mono >= hold.since + GIVE_UP => {
-                    let hold = self.holds.take(at);
-                    self.give_up(now, hold);
-                }
-                Some(_) | None => at += 1,
             }
+            let hold = &self.holds.waiting[at];
+            if hold.first_to_answer.is_none() && now.mono >= hold.since + GIVE_UP {
+                let hold = self.holds.take(at);
+                self.give_up(now, hold);
+                continue;
+            }
+            at += 1;
         }
+    }
+
+    /// Returns the first that answered, or another that did when it has left meanwhile.
+    fn usable(&self, hold: &Hold) -> Option<PeerIx> {
+        let flow = self.flows.get(hold.flow)?;
+        let (_, candidates) = self.candidates(flow.key.destination).ok()?;
+        let answered = |holder: &PeerIx| self.liveness.answered_since(*holder, hold.since);
+        let others = hold.group.iter().copied().filter(answered);
+        hold.first_to_answer
+            .into_iter()
+            .chain(others)
+            .find(|holder| candidates.contains(holder))
     }
 
     fn release(&mut self, now: Now, hold: Hold, holder: PeerIx) {
-        if let Some(flow) = self.flows.get(hold.flow)
+        if let Some(&flow) = self.flows.get(hold.flow)
             && flow.holder != Some(holder)
         {
-            let reason = flow.reason;
-            self.flows.set_holder(now.boot, hold.flow, Some(holder), reason);
+            self.repin(now, hold.flow, Some(holder), flow.reason);
         }
-        for (packet, offload) in hold.packets {
-            self.outputs.push_back(Output::FromHost { packet, offload });
-        }
+        self.send_again(hold.packets);
     }
 
-    /// Nobody of the group answered. When other peers do, those holders have failed and the
+    /// Nobody of the group answered. When other peers do, those holders have failed, and the
     /// packets are answered as for a group without holders; else the fault is this machine's own
     /// network, and the packets are given to the drawn holder for what it is worth.
     fn give_up(&mut self, now: Now, hold: Hold) {
-        let is_local = self.is_local_fault(hold.drawn, hold.since);
-        if is_local && self.sessions.can_send(hold.drawn) {
-            let drawn = hold.drawn;
+        if !self.is_local_fault(hold.drawn, hold.since) {
+            for &holder in &hold.group {
+                if !self.liveness.answered_since(holder, hold.since) {
+                    self.fail(now, holder, hold.since);
+                }
+            }
+            self.send_again(hold.packets);
+            return;
+        }
+        let drawn = hold.drawn;
+        if self.sessions.can_send(drawn) {
             self.release(now, hold, drawn);
             return;
         }
-        if !is_local {
-            for &holder in &hold.group {
-                if !self.liveness.answered_since(holder, hold.since) {
-                    self.fail(now, holder);
-                }
-            }
+        for _ in hold.packets {
+            self.counters.drop_packet(DropReason::HoldExpired);
         }
-        if self.flows.get(hold.flow).is_some_and(|flow| flow.holder.is_some()) {
-            self.flows.set_holder(now.boot, hold.flow, None, Reason::Failed);
-        }
-        for (packet, offload) in hold.packets {
+    }
+
+    fn send_again(&mut self, packets: Waiting) {
+        for (packet, offload) in packets {
             self.outputs.push_back(Output::FromHost { packet, offload });
         }
     }

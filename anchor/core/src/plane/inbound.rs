@@ -2,13 +2,16 @@
 //! flow or client it is, and give the packet the form the host expects. Frames are opened one by
 //! one ([`Plane::receive`]); packets come back joined ([`Plane::from_peer`]).
 
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use conflux_proto::frame::{Echo, Flags, FrameType, Probe, Received as Progress};
 use smallvec::SmallVec;
 
-use super::{Event, Head, OWN_HOST, Output, Path, Plane, position};
+use super::{
+    Event, Head, OWN_HOST, Output, Path, Plane, fit_segments, name_by_quote, position,
+    reset_numbers,
+};
 use crate::connections::{ConnectionKey, Inbound};
 use crate::flows::{Direction, FlowKey};
 use crate::ids::{FlowId, Host, PeerIx};
@@ -23,7 +26,7 @@ use crate::translate::{four_to_six, rewrite_destination, rewrite_source, spelled
 
 /// A path takes over from the one in use only when that was silent for this long, so that two
 /// paths that both work never alternate.
-const ROAM_AFTER: Duration = Duration::from_secs(1);
+pub(super) const ROAM_AFTER: Duration = Duration::from_secs(1);
 
 /// What a frame was.
 #[derive(Debug)]
@@ -77,7 +80,11 @@ impl Plane {
                 if !header.flags.contains(Flags::TO_CLIENT) {
                     self.liveness.handle_data_received(now.mono, peer);
                 }
-                return Received::Data { peer, flags: header.flags, packet: plaintext };
+                return Received::Data {
+                    peer,
+                    flags: header.flags,
+                    packet: plaintext,
+                };
             }
             FrameType::Keepalive => {
                 if let Ok(progress) = Progress::decode(plaintext) {
@@ -136,7 +143,7 @@ impl Plane {
         let packet = self.parse_from(peer, head)?;
         let host = match packet.destination {
             IpAddr::V4(OWN_HOST) => Host::Own,
-            other => match self.host_of(other) {
+            IpAddr::V4(_) | IpAddr::V6(_) => match self.host_of(packet.destination) {
                 Some(Host::Behind(address)) => Host::Behind(address),
                 Some(Host::Own) | None => return Err(DropReason::NotServed),
             },
@@ -152,7 +159,14 @@ impl Plane {
             | Transport::LaterFragment
             | Transport::Other => packet.source,
         };
-        let flow = match self.flow_from_holder(now, peer, FlowKey { host, destination: far }) {
+        let flow = match self.flow_from_holder(
+            now,
+            peer,
+            FlowKey {
+                host,
+                destination: far,
+            },
+        ) {
             Ok(flow) => flow,
             Err(reason) => {
                 self.reset_peer(peer, &packet);
@@ -166,14 +180,16 @@ impl Plane {
                 return Err(reason);
             }
         };
-        self.flows.note(now.boot, flow, head.total, Direction::ToHost);
+        self.flows
+            .note(now.boot, flow, head.total, Direction::ToHost);
         let origin = origin.unwrap_or_else(|| self.default_origin(flow, &packet));
+        if self.is_behind(origin) {
+            fit_segments(head.packet(), &packet, offload.checksum, origin);
+        }
         match origin {
             IpAddr::V4(_) if origin == packet.destination => Ok(()),
-            IpAddr::V4(_) => {
-                rewrite_destination(head.packet(), &packet, offload.checksum, origin)
-                    .map_err(|_| DropReason::Untranslatable)
-            }
+            IpAddr::V4(_) => rewrite_destination(head.packet(), &packet, offload.checksum, origin)
+                .map_err(|_| DropReason::Untranslatable),
             IpAddr::V6(origin) => four_to_six_in_place(head, &packet, offload, origin),
         }
     }
@@ -195,14 +211,17 @@ impl Plane {
                 Some(_) | None => Err(DropReason::NotPinned),
             };
         }
-        let (prefix_len, candidates) =
-            self.candidates(key.destination).map_err(|(reason, _)| reason)?;
+        let (prefix_len, candidates) = self
+            .candidates(key.destination)
+            .map_err(|(reason, _)| reason)?;
         if !candidates.contains(&peer) {
             return Err(DropReason::PeerSource);
         }
         let reason = Reason::New.among(candidates.len());
         self.make_room(now);
-        let id = self.flows.insert(now.boot, key, prefix_len, Some(peer), reason);
+        let id = self
+            .flows
+            .insert(now.boot, key, prefix_len, Some(peer), reason);
         self.counters.choose(reason);
         self.note_network(now, id);
         Ok(id)
@@ -221,8 +240,11 @@ impl Plane {
             self.refuse_peer(peer, head, &packet, Unreachable::HostUnreachable);
             return Err(DropReason::NotServed);
         }
+        if self.is_behind(packet.destination) {
+            fit_segments(head.packet(), &packet, offload.checksum, packet.destination);
+        }
         match packet.source {
-            IpAddr::V4(source) => self.request_of_client(now, peer, source, head, offload, &packet),
+            IpAddr::V4(_) => self.request_of_client(now, peer, head, offload, &packet),
             IpAddr::V6(_) => self.request_by_overlay(now, peer, head.total, &packet),
         }
     }
@@ -231,23 +253,21 @@ impl Plane {
         &mut self,
         now: Now,
         peer: PeerIx,
-        source: Ipv4Addr,
         head: &mut Head<'_>,
         offload: &Offload,
         packet: &Packet,
     ) -> Result<(), DropReason> {
-        let may = source == OWN_HOST || self.routes.may_send(peer, source.into());
-        if !may && !self.is_quoting_router(packet) {
+        let packet = &name_by_quote(head, packet, offload.checksum)?;
+        let source = packet.source;
+        if !self.routes.may_send(peer, source) {
             return Err(DropReason::PeerSource);
         }
         let Some(key) = self.keys.get(&peer).copied() else {
             return Err(DropReason::PeerSource);
         };
-        match self.clients.assign(now.boot, peer, &key, source.into()) {
-            Ok(address) => {
-                rewrite_source(head.packet(), packet, offload.checksum, address.into())
-                    .map_err(|_| DropReason::Untranslatable)
-            }
+        match self.clients.assign(now.boot, peer, &key, source) {
+            Ok(address) => rewrite_source(head.packet(), packet, offload.checksum, address.into())
+                .map_err(|_| DropReason::Untranslatable),
             Err(_) => {
                 self.refuse_peer(peer, head, packet, Unreachable::AdminProhibited);
                 Err(DropReason::PoolFull)
@@ -269,10 +289,24 @@ impl Plane {
         let Some(host) = self.host_of(packet.destination) else {
             return Err(DropReason::NotServed);
         };
-        let Some(id) = self.flows.find(&FlowKey { host, destination: packet.source }) else {
+        // A router may report an error; whose flow it is about its quote tells.
+        let destination = match packet.transport {
+            Transport::IcmpError(error) => error.inner.destination,
+            Transport::Tcp(_)
+            | Transport::Udp(_)
+            | Transport::Echo(_)
+            | Transport::Icmp
+            | Transport::LaterFragment
+            | Transport::Other => packet.source,
+        };
+        let Some(id) = self.flows.find(&FlowKey { host, destination }) else {
             return Ok(());
         };
-        if self.flows.get(id).is_some_and(|flow| flow.holder != Some(peer)) {
+        if self
+            .flows
+            .get(id)
+            .is_some_and(|flow| flow.holder != Some(peer))
+        {
             return Err(DropReason::NotPinned);
         }
         if let Err(reason) = self.note_inbound(now, id, peer, packet) {
@@ -292,21 +326,6 @@ impl Plane {
         Packet::parse(head.packet(), total).map_err(|_| DropReason::MalformedInner)
     }
 
-    /// A router in the client's LAN may report an error about a packet of ours under its own
-    /// address; the client's anchor sends it from an address it may use or not at all, so there
-    /// is nothing to allow here yet but errors that quote a served address.
-    fn is_quoting_router(&self, packet: &Packet) -> bool {
-        match packet.transport {
-            Transport::IcmpError(error) => self.routes.serves(error.inner.source),
-            Transport::Tcp(_)
-            | Transport::Udp(_)
-            | Transport::Echo(_)
-            | Transport::Icmp
-            | Transport::LaterFragment
-            | Transport::Other => false,
-        }
-    }
-
     /// Notes a packet to the host in the connection table; returns the local address its
     /// connection uses, where it is known.
     fn note_inbound(
@@ -316,17 +335,24 @@ impl Plane {
         peer: PeerIx,
         packet: &Packet,
     ) -> Result<Option<IpAddr>, DropReason> {
-        let Some(key) = ConnectionKey::of_inbound(flow, packet) else { return Ok(None) };
+        let Some(key) = ConnectionKey::of_inbound(flow, packet) else {
+            return Ok(None);
+        };
         let mut noted = self.connections.note_inbound(now, key, packet);
         if noted == Inbound::Unknown {
             let origin = self.default_origin(flow, packet);
             noted = self.connections.admit(now, key, origin, packet);
         }
         match noted {
-            Inbound::Pass { origin, answer, refused } => {
+            Inbound::Pass {
+                origin,
+                answer,
+                refused,
+            } => {
                 if let Some(answer) = answer {
                     let rtt = self.costs.rtt(peer).unwrap_or_default();
-                    self.costs.handle_answer(now.mono, peer, answer.saturating_sub(rtt));
+                    self.costs
+                        .handle_answer(now.mono, peer, answer.saturating_sub(rtt));
                 }
                 if refused {
                     self.costs.handle_refused(now.mono, peer);
@@ -350,50 +376,69 @@ impl Plane {
 
     /// Sends a RST to the holder for a segment that no connection of the host wants.
     fn reset_peer(&mut self, peer: PeerIx, packet: &Packet) {
-        let Transport::Tcp(tcp) = packet.transport else { return };
+        let Transport::Tcp(tcp) = packet.transport else {
+            return;
+        };
         if tcp.flags.contains(TcpFlags::RST) {
             return;
         }
-        let (sequence, acknowledgment) = if tcp.flags.contains(TcpFlags::ACK) {
-            (tcp.acknowledgment, None)
-        } else {
-            (0, Some(tcp.sequence.wrapping_add(tcp.payload_bytes.max(1))))
-        };
+        let (sequence, acknowledgment) = reset_numbers(&tcp);
         let mut reset = Vec::new();
         let from = SocketAddr::new(packet.destination, tcp.destination_port);
         let to = SocketAddr::new(packet.source, tcp.source_port);
         if build_reset(&mut reset, from, to, sequence, acknowledgment).is_ok() {
             let flags = Flags::NONE;
-            self.outputs.push_back(Output::ToPeer { peer, flags, packet: reset });
+            self.outputs.push_back(Output::ToPeer {
+                peer,
+                flags,
+                packet: reset,
+            });
         }
     }
 
     /// Tells a client by ICMP that its packet goes nowhere.
-    fn refuse_peer(&mut self, peer: PeerIx, head: &mut Head<'_>, packet: &Packet, why: Unreachable) {
+    fn refuse_peer(
+        &mut self,
+        peer: PeerIx,
+        head: &mut Head<'_>,
+        packet: &Packet,
+        why: Unreachable,
+    ) {
         // The error comes from the address that was asked for: the one source the client's
         // anchor accepts from this holder.
         let from = packet.destination;
-        let flags = if from.is_ipv4() { Flags::TO_CLIENT } else { Flags::NONE };
+        let flags = if from.is_ipv4() {
+            Flags::TO_CLIENT
+        } else {
+            Flags::NONE
+        };
         if !from.is_ipv4() && !self.routes.serves(from) {
             return;
         }
         let mut error = Vec::new();
         if build_unreachable(&mut error, head.packet(), from, why).is_ok() {
-            self.outputs.push_back(Output::ToPeer { peer, flags, packet: error });
+            self.outputs.push_back(Output::ToPeer {
+                peer,
+                flags,
+                packet: error,
+            });
         }
     }
 
     /// Follows a peer to a new path when the one in use has been silent.
     fn heard_by(&mut self, now: Mono, peer: PeerIx, from: Path) {
-        let Some(paths) = self.paths.get_mut(&peer) else { return };
+        let Some(paths) = self.paths.get_mut(&peer) else {
+            return;
+        };
         if paths.current == Some(from) {
-            paths.heard = now;
+            paths.heard = Some(now);
             return;
         }
-        if paths.current.is_none() || now.since(paths.heard) >= ROAM_AFTER {
+        if !paths.is_live(now, ROAM_AFTER) {
             paths.current = Some(from);
-            paths.heard = now;
-            self.outputs.push_back(Output::Event(Event::Roamed(peer, from)));
+            paths.heard = Some(now);
+            self.outputs
+                .push_back(Output::Event(Event::Roamed(peer, from)));
         }
     }
 
@@ -412,7 +457,11 @@ impl Plane {
     }
 
     fn answer_probe(&mut self, now: Mono, peer: PeerIx, from: Path, probe: Probe) {
-        let payload = Echo { id: probe.id, received: self.progress(peer) }.encode();
+        let payload = Echo {
+            id: probe.id,
+            received: self.progress(peer),
+        }
+        .encode();
         self.send_frame(peer, FrameType::Echo, &payload, &[from]);
         self.liveness.handle_echo_sent(now, peer);
     }
@@ -420,16 +469,26 @@ impl Plane {
     /// Returns how far data of `peer` has come; index 0 is nobody's.
     pub(super) fn progress(&self, peer: PeerIx) -> Progress {
         let received = self.sessions.received(peer);
-        received.map_or(Progress { receiver: 0, highest: 0 }, |received| Progress {
-            receiver: received.index,
-            highest: received.counter,
-        })
+        received.map_or(
+            Progress {
+                receiver: 0,
+                highest: 0,
+            },
+            |received| Progress {
+                receiver: received.index,
+                highest: received.counter,
+            },
+        )
     }
 
     /// Brings a packet that this anchor made itself, in the form a peer would send it, to the
     /// host it is for.
     pub(super) fn loop_back(&mut self, peer: PeerIx, flags: Flags, packet: Vec<u8>) {
-        self.outputs.push_back(Output::FromPeer { peer, flags, packet });
+        self.outputs.push_back(Output::FromPeer {
+            peer,
+            flags,
+            packet,
+        });
     }
 
     /// Seals a control frame once for each path.
@@ -441,9 +500,13 @@ impl Plane {
         paths: &[Path],
     ) {
         for &path in paths {
-            let Some(mut sealer) = self.sessions.sealer(peer) else { return };
+            let Some(mut sealer) = self.sessions.sealer(peer) else {
+                return;
+            };
             let mut frame = SmallVec::<[u8; 64]>::from_elem(0, 64);
-            let Some((bytes, _)) = sealer.seal(kind, Flags::NONE, payload, &mut frame) else { return };
+            let Some((bytes, _)) = sealer.seal(kind, Flags::NONE, payload, &mut frame) else {
+                return;
+            };
             frame.truncate(bytes);
             self.counters.frames_sent += 1;
             self.outputs.push_back(Output::Datagram { path, frame });
@@ -457,9 +520,18 @@ fn four_to_six_in_place(
     offload: &mut Offload,
     origin: std::net::Ipv6Addr,
 ) -> Result<(), DropReason> {
-    let IpAddr::V4(source) = packet.source else { return Err(DropReason::Untranslatable) };
-    let start = four_to_six(head.bytes, head.start, packet, offload, spelled(source), origin)
-        .map_err(|_| DropReason::Untranslatable)?;
+    let IpAddr::V4(source) = packet.source else {
+        return Err(DropReason::Untranslatable);
+    };
+    let start = four_to_six(
+        head.bytes,
+        head.start,
+        packet,
+        offload,
+        spelled(source),
+        origin,
+    )
+    .map_err(|_| DropReason::Untranslatable)?;
     head.total += head.start - start;
     head.start = start;
     Ok(())

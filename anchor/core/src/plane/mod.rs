@@ -41,13 +41,15 @@ use crate::cost::Costs;
 use crate::flows::Flows;
 use crate::ids::{Host, PeerIx};
 use crate::liveness::{Liveness, Sent};
-use crate::packet::Offload;
+use crate::packet::{Checksum, Offload, Packet, Tcp, TcpFlags, Transport, clamp_mss};
 use crate::reason::Reason;
 use crate::routes::Routes;
 use crate::session::{Sealer, SentAt, SessionKeys, Sessions};
 use crate::table::{Map, map};
 use crate::time::{Mono, Now};
+use crate::translate::rewrite_source;
 use hold::Holds;
+use inbound::ROAM_AFTER;
 
 /// The source address by which a client writes its own machine on the wire, and the address an
 /// anchor without an IPv4 of its own has on its interface (RFC 7335; never advertised).
@@ -74,7 +76,10 @@ pub struct Limits {
 impl Default for Limits {
     /// One million flows (150 MB when full) and 262,144 connection notes.
     fn default() -> Self {
-        Self { flows: 1 << 20, connections: ConnectionLimits::default() }
+        Self {
+            flows: 1 << 20,
+            connections: ConnectionLimits::default(),
+        }
     }
 }
 
@@ -193,7 +198,15 @@ struct Paths {
     /// In order of preference.
     all: SmallVec<[Path; 4]>,
     current: Option<Path>,
-    heard: Mono,
+    /// When the peer was last heard by the path in use.
+    heard: Option<Mono>,
+}
+
+impl Paths {
+    /// Says whether the path in use has proved itself within `span`.
+    fn is_live(&self, now: Mono, span: Duration) -> bool {
+        self.heard.is_some_and(|heard| now.since(heard) < span)
+    }
 }
 
 /// The state machine.
@@ -217,6 +230,10 @@ pub struct Plane {
     used: Map<IpNet, u32>,
     /// Flows with an open connection per holder.
     watched: Map<PeerIx, u32>,
+    /// When a packet last found no holder but this failed one, for want of a flow to count.
+    wanted: Map<PeerIx, Mono>,
+    /// Peers that said goodbye since the last snapshot of routes, which still lists them.
+    left: SmallVec<[PeerIx; 4]>,
     next_expiry: Option<Mono>,
     counters: Counters,
 }
@@ -229,6 +246,9 @@ impl std::fmt::Debug for Plane {
 
 /// The control loop is asked for keys of one peer at most this often.
 const ASK_EVERY: Duration = Duration::from_secs(1);
+
+/// The largest packet the interface takes, which hosts behind us do not know of.
+const MTU_BYTES: u16 = 1420;
 
 impl Plane {
     /// Returns a plane that knows no peer yet. `clients` may hold the leases of an earlier run.
@@ -246,11 +266,13 @@ impl Plane {
             clients,
             costs: Costs::new(),
             liveness: Liveness::new(sub()),
-            holds: Holds::new(),
+            holds: Holds::new(sub()),
             rotation_asked: map(sub()),
             session_asked: map(sub()),
             used: map(sub()),
             watched: map(sub()),
+            wanted: map(sub()),
+            left: SmallVec::new(),
             random,
             outputs: VecDeque::new(),
             next_expiry: None,
@@ -279,7 +301,9 @@ impl Plane {
         }
         self.session_asked.remove(&peer);
         self.rotation_asked.remove(&peer);
+        self.left.retain(|left| *left != peer);
         self.liveness.add_peer(peer);
+        self.tell_use(now.mono, peer);
         if is_first {
             self.liveness.handle_session(now.mono, peer);
         } else {
@@ -290,15 +314,18 @@ impl Plane {
     }
 
     /// Takes the known paths to `peer`, in order of preference; the one in use stays in use while
-    /// it is among them.
+    /// it is among them or the peer is being heard by it.
     pub fn set_paths(&mut self, now: Mono, peer: PeerIx, all: &[Path]) {
-        let entry = self
-            .paths
-            .entry(peer)
-            .or_insert_with(|| Paths { all: SmallVec::new(), current: None, heard: now });
+        let entry = self.paths.entry(peer).or_insert_with(|| Paths {
+            all: SmallVec::new(),
+            current: None,
+            heard: None,
+        });
         entry.all = SmallVec::from_slice(all);
-        if entry.current.is_none_or(|current| !all.contains(&current)) {
+        let is_known = entry.current.is_some_and(|current| all.contains(&current));
+        if !is_known && !entry.is_live(now, ROAM_AFTER) {
             entry.current = all.first().copied();
+            entry.heard = None;
         }
     }
 
@@ -332,7 +359,14 @@ impl Plane {
     }
 
     /// Notes DATA frames sent to `peer`, up to `highest`.
-    pub fn note_sent(&mut self, now: Mono, peer: PeerIx, flags: Flags, frames: u32, highest: SentAt) {
+    pub fn note_sent(
+        &mut self,
+        now: Mono,
+        peer: PeerIx,
+        flags: Flags,
+        frames: u32,
+        highest: SentAt,
+    ) {
         self.counters.frames_sent += u64::from(frames);
         if !flags.contains(Flags::TO_CLIENT) {
             self.liveness.handle_sent(now, peer, position(highest));
@@ -361,13 +395,16 @@ impl Plane {
 
     fn ask_for_session(&mut self, now: Mono, peer: PeerIx) {
         if is_due(&mut self.session_asked, now, peer, ASK_EVERY) {
-            self.outputs.push_back(Output::Event(Event::NeedSession(peer)));
+            self.outputs
+                .push_back(Output::Event(Event::NeedSession(peer)));
         }
     }
 
     /// Says whether data may be exchanged with a peer.
     fn may_exchange(&self, peer: PeerIx) -> bool {
-        self.routes.peer(peer).is_some_and(|facts| facts.may_exchange)
+        self.routes
+            .peer(peer)
+            .is_some_and(|facts| facts.may_exchange)
     }
 
     /// Says whose host a source address is; `None` for a stranger's.
@@ -379,8 +416,17 @@ impl Plane {
         if is_own || self.own.addresses.contains(&source) {
             return Some(Host::Own);
         }
-        let is_behind = self.own.subnets.iter().any(|subnet| subnet.contains(&source));
+        let is_behind = self
+            .own
+            .subnets
+            .iter()
+            .any(|subnet| subnet.contains(&source));
         is_behind.then_some(Host::Behind(source))
+    }
+
+    /// Says whether an address is that of a host behind this machine.
+    fn is_behind(&self, address: IpAddr) -> bool {
+        matches!(self.host_of(address), Some(Host::Behind(_)))
     }
 
     /// Returns the address ICMP errors of this anchor come from, in the version of `like`.
@@ -394,12 +440,62 @@ impl Plane {
 
 /// Returns a position among sent frames as liveness counts it.
 const fn position(at: SentAt) -> Sent {
-    Sent { generation: at.generation, counter: at.counter }
+    Sent {
+        generation: at.generation,
+        counter: at.counter,
+    }
+}
+
+/// Lowers what a SYN of or to a host behind us offers, so that its segments fit; `end` is that
+/// host's address, whose family counts.
+fn fit_segments(head: &mut [u8], packet: &Packet, checksum: Checksum, end: IpAddr) {
+    let header_bytes = if end.is_ipv4() { 40 } else { 60 };
+    clamp_mss(head, packet, checksum, MTU_BYTES - header_bytes);
+}
+
+/// Returns sequence and acknowledgment number of a RST that answers a segment (RFC 9293 section
+/// 3.10.7.1).
+fn reset_numbers(tcp: &Tcp) -> (u32, Option<u32>) {
+    if tcp.flags.contains(TcpFlags::ACK) {
+        return (tcp.acknowledgment, None);
+    }
+    let controls = [TcpFlags::SYN, TcpFlags::FIN].map(|flag| u32::from(tcp.flags.contains(flag)));
+    let length = tcp.payload_bytes.wrapping_add(controls[0] + controls[1]);
+    (0, Some(tcp.sequence.wrapping_add(length)))
+}
+
+/// An ICMP error may come from a router, but whose it is its quote tells: gives it the source that
+/// the quoted packet was sent to, so that outside and inside are renamed alike.
+fn name_by_quote(
+    head: &mut Head<'_>,
+    packet: &Packet,
+    checksum: Checksum,
+) -> Result<Packet, DropReason> {
+    let quoted = match packet.transport {
+        Transport::IcmpError(error) => error.inner.destination,
+        Transport::Tcp(_)
+        | Transport::Udp(_)
+        | Transport::Echo(_)
+        | Transport::Icmp
+        | Transport::LaterFragment
+        | Transport::Other => packet.source,
+    };
+    if quoted == packet.source {
+        return Ok(*packet);
+    }
+    rewrite_source(head.packet(), packet, checksum, quoted)
+        .map_err(|_| DropReason::Untranslatable)?;
+    Ok(Packet {
+        source: quoted,
+        ..*packet
+    })
 }
 
 /// Says whether something may be asked for `peer` again, and remembers that it was.
 fn is_due(asked: &mut Map<PeerIx, Mono>, now: Mono, peer: PeerIx, every: Duration) -> bool {
-    let due = asked.get(&peer).is_none_or(|&last| now.since(last) >= every);
+    let due = asked
+        .get(&peer)
+        .is_none_or(|&last| now.since(last) >= every);
     if due {
         asked.insert(peer, now);
     }

@@ -1,11 +1,11 @@
 //! From the interface to a peer: whose packet it is, which flow, which holder, and the form it
 //! has on the wire. Each super-packet passes here once.
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use conflux_proto::frame::Flags;
 
-use super::{Head, OWN_HOST, Output, Plane};
+use super::{Head, OWN_HOST, Output, Plane, fit_segments, name_by_quote, reset_numbers};
 use crate::choose::choose;
 use crate::connections::{ConnectionKey, Outbound};
 use crate::cost::Cost;
@@ -37,6 +37,9 @@ pub enum ToPeer {
     /// It went nowhere; the sender was told where that is due.
     Dropped(DropReason),
 }
+
+/// Holders to draw from.
+pub(super) type Holders = SmallVec<[PeerIx; 8]>;
 
 /// What [`Plane::place`] found for a flow.
 pub(super) enum Placed {
@@ -74,17 +77,8 @@ impl Plane {
         {
             return self.answer_client(now, head, offload, &packet);
         }
-        let Some(host) = self.host_of(packet.source) else {
-            self.refuse(head, &packet, Unreachable::AdminProhibited);
-            return Err(DropReason::ForeignSource);
-        };
-        let spelled = match packet.destination {
-            IpAddr::V6(destination) => unspell(destination),
-            IpAddr::V4(_) => None,
-        };
-        // An IPv6 host behind us that spells an IPv4 destination has no IPv4 address to be told
-        // apart by, so it shares this machine's.
-        let host = if spelled.is_some() { Host::Own } else { host };
+        let spelled = spelled_by(&packet);
+        let (packet, host) = self.identify(head, packet, offload)?;
         let key = FlowKey {
             host,
             destination: spelled.map_or(packet.destination, IpAddr::from),
@@ -109,7 +103,67 @@ impl Plane {
             }
             (None, _) => {}
         }
-        Ok(ToPeer::Send { peer, flags: Flags::NONE })
+        Ok(ToPeer::Send {
+            peer,
+            flags: Flags::NONE,
+        })
+    }
+
+    /// Finds whose packet this is, and returns it with the source it is known by.
+    fn identify(
+        &mut self,
+        head: &mut Head<'_>,
+        mut packet: Packet,
+        offload: &Offload,
+    ) -> Result<(Packet, Host), DropReason> {
+        let spelled = spelled_by(&packet);
+        let mut about = None;
+        if let Transport::IcmpError(error) = packet.transport {
+            about = self.host_of(error.inner.destination);
+            if about.is_some() && (packet.is_ipv4() || spelled.is_some()) {
+                packet = name_by_quote(head, &packet, offload.checksum)?;
+            }
+        }
+        let Some(sender) = self.sender_of(&packet) else {
+            self.refuse(head, &packet, Unreachable::AdminProhibited);
+            return Err(DropReason::ForeignSource);
+        };
+        let host = about.unwrap_or(sender);
+        if matches!(host, Host::Behind(_)) {
+            fit_segments(head.packet(), &packet, offload.checksum, packet.source);
+        }
+        // An IPv6 host behind us that spells an IPv4 destination has no IPv4 address to be told
+        // apart by, so it shares this machine's.
+        Ok((packet, if spelled.is_some() { Host::Own } else { host }))
+    }
+
+    /// Says whose host sent a packet; `None` when peers would not take it from us. IPv6 crosses
+    /// as it is, so of this machine's own addresses only the overlay's will do there.
+    fn sender_of(&self, packet: &Packet) -> Option<Host> {
+        let host = self.host_of(packet.source)?;
+        let crosses = match (host, packet.source, packet.destination) {
+            (Host::Own, IpAddr::V6(source), IpAddr::V6(destination)) => {
+                source == self.own.overlay || unspell(destination).is_some()
+            }
+            (Host::Own | Host::Behind(_), _, _) => true,
+        };
+        crosses.then_some(host)
+    }
+
+    /// Says whether a packet may go to a client: its source must be an address that clients ask
+    /// for. A router of ours may report an error about such an address.
+    fn may_answer(&self, packet: &Packet) -> bool {
+        match packet.transport {
+            Transport::IcmpError(error) => {
+                self.host_of(packet.source).is_some() && self.routes.serves(error.inner.destination)
+            }
+            Transport::Tcp(_)
+            | Transport::Udp(_)
+            | Transport::Echo(_)
+            | Transport::Icmp
+            | Transport::LaterFragment
+            | Transport::Other => self.routes.serves(packet.source),
+        }
     }
 
     /// Sends a packet for a client address back to the client it stands for.
@@ -123,6 +177,13 @@ impl Plane {
         let IpAddr::V4(address) = packet.destination else {
             return Err(DropReason::NoMapping);
         };
+        if !self.may_answer(packet) {
+            self.refuse(head, packet, Unreachable::AdminProhibited);
+            return Err(DropReason::ForeignSource);
+        }
+        if self.is_behind(packet.source) {
+            fit_segments(head.packet(), packet, offload.checksum, packet.source);
+        }
         let Some((peer, host)) = self.clients.resolve(now.boot, address) else {
             self.refuse(head, packet, Unreachable::HostUnreachable);
             return Err(DropReason::NoMapping);
@@ -137,7 +198,10 @@ impl Plane {
         }
         rewrite_destination(head.packet(), packet, offload.checksum, host)
             .map_err(|_| DropReason::Untranslatable)?;
-        Ok(ToPeer::Send { peer, flags: Flags::TO_CLIENT })
+        Ok(ToPeer::Send {
+            peer,
+            flags: Flags::TO_CLIENT,
+        })
     }
 
     /// Finds the flow of a packet and its holder; draws where SPEC section 4 says so.
@@ -155,10 +219,14 @@ impl Plane {
         if self.holds.contains(id) {
             return self.hold_more(id, head, offload);
         }
-        let Some(&flow) = self.flows.get(id) else { return Err(DropReason::NoRoute) };
-        let holder = flow.holder.filter(|&holder| !self.liveness.is_failed(holder));
+        let Some(&flow) = self.flows.get(id) else {
+            return Err(DropReason::NoRoute);
+        };
+        let holder = flow
+            .holder
+            .filter(|&holder| !self.liveness.is_failed(holder));
         let Some(holder) = holder else {
-            return self.place_stranded(now, id, &flow, head, packet);
+            return self.place_stranded(now, id, &flow, head, offload, packet);
         };
         if now.boot.since(flow.last) < IDLE_AFTER || self.continues_open(now, id, packet) {
             return Ok(Placed::On(id, holder));
@@ -173,7 +241,13 @@ impl Plane {
                 ConnectionKey::of_outbound(flow, packet)
                     .is_some_and(|key| self.connections.is_open(now, &key))
             }
-            _ => false,
+            Transport::Tcp(_)
+            | Transport::Udp(_)
+            | Transport::Echo(_)
+            | Transport::IcmpError(_)
+            | Transport::Icmp
+            | Transport::LaterFragment
+            | Transport::Other => false,
         }
     }
 
@@ -200,7 +274,9 @@ impl Plane {
         };
         let reason = Reason::New.among(candidates.len());
         self.make_room(now);
-        let id = self.flows.insert(now.boot, key, prefix_len, Some(drawn), reason);
+        let id = self
+            .flows
+            .insert(now.boot, key, prefix_len, Some(drawn), reason);
         self.counters.choose(reason);
         self.note_network(now, id);
         self.start(now, id, drawn, &candidates, head, offload)
@@ -216,18 +292,22 @@ impl Plane {
         head: &mut Head<'_>,
         offload: &Offload,
     ) -> Result<Placed, DropReason> {
-        let Ok((_, candidates)) = self.candidates(flow.key.destination) else {
+        let Ok((prefix_len, candidates)) = self.candidates(flow.key.destination) else {
             return Ok(Placed::On(id, holder));
         };
         let Some(drawn) = self.draw(now, &candidates) else {
             return Ok(Placed::On(id, holder));
         };
-        if drawn != holder {
-            self.repin(now, id, Some(drawn), Reason::Idle);
+        let reason = Reason::Idle.among(candidates.len());
+        self.counters.choose(reason);
+        self.set_network(now.mono, id, prefix_len);
+        if drawn == holder {
+            self.flows.set_reason(now.boot, id, reason);
         } else {
-            self.flows.set_holder(now.boot, id, Some(drawn), Reason::Idle);
+            self.repin(now, id, Some(drawn), reason);
         }
-        self.counters.choose(Reason::Idle);
+        // The packet may wait, and must not be found idle a second time when it comes again.
+        self.flows.touch(now.boot, id);
         self.start(now, id, drawn, &candidates, head, offload)
     }
 
@@ -238,20 +318,24 @@ impl Plane {
         id: FlowId,
         flow: &Flow,
         head: &mut Head<'_>,
+        offload: &Offload,
         packet: &Packet,
     ) -> Result<Placed, DropReason> {
-        let candidates = self.candidates(flow.key.destination).map(|(_, found)| found);
-        let drawn = candidates.ok().and_then(|candidates| self.draw(now, &candidates));
-        let Some(drawn) = drawn else {
+        let (prefix_len, candidates) = self
+            .candidates(flow.key.destination)
+            .unwrap_or_else(|_| (flow.prefix_len, SmallVec::new()));
+        let Some(drawn) = self.draw(now, &candidates) else {
             self.want_group(now, flow.key.destination);
             self.answer_reset(now, id, head, packet);
             self.refuse(head, packet, Unreachable::HostUnreachable);
             return Err(DropReason::NoHolder);
         };
-        let reason = if flow.reason == Reason::Left { Reason::Left } else { Reason::Failed };
+        // It keeps the cause for which it lost its holder.
+        let reason = flow.reason;
         self.counters.choose(reason);
+        self.set_network(now.mono, id, prefix_len);
         self.repin(now, id, Some(drawn), reason);
-        Ok(Placed::On(id, drawn))
+        self.start(now, id, drawn, &candidates, head, offload)
     }
 
     /// Lets a newly drawn flow start, or holds its packet when the drawn holder was not heard
@@ -265,31 +349,37 @@ impl Plane {
         head: &mut Head<'_>,
         offload: &Offload,
     ) -> Result<Placed, DropReason> {
-        if self.is_fresh(now, drawn) {
+        if self.is_fresh(now, drawn) || !self.hold(now, id, drawn, candidates) {
             return Ok(Placed::On(id, drawn));
         }
-        self.hold(now, id, drawn, candidates, head, offload)?;
-        Ok(Placed::Held)
+        self.hold_more(id, head, offload)
     }
 
-    /// Returns the group of a destination without those that failed for this client.
+    /// Returns the length of the prefix that leads to a destination, and its group without those that failed for this client.
     pub(super) fn candidates(
         &self,
         destination: IpAddr,
-    ) -> Result<(u8, SmallVec<[PeerIx; 8]>), (DropReason, Unreachable)> {
+    ) -> Result<(u8, Holders), (DropReason, Unreachable)> {
         match self.routes.lookup(destination) {
             Some(Route::Group(group)) => {
                 let answering = group
                     .holders
                     .iter()
                     .copied()
-                    .filter(|&holder| !self.liveness.is_failed(holder))
+                    .filter(|&holder| self.is_answering(holder))
                     .collect();
                 Ok((group.network.prefix_len(), answering))
             }
-            Some(Route::Refused(_)) => Err((DropReason::RefusedNetwork, Unreachable::AdminProhibited)),
+            Some(Route::Refused(_)) => {
+                Err((DropReason::RefusedNetwork, Unreachable::AdminProhibited))
+            }
             Some(Route::Local) | None => Err((DropReason::NoRoute, Unreachable::HostUnreachable)),
         }
+    }
+
+    /// Says whether a holder has neither left nor failed for this client.
+    fn is_answering(&self, holder: PeerIx) -> bool {
+        !self.liveness.is_failed(holder) && !self.left.contains(&holder)
     }
 
     /// Draws one of `candidates` by cost.
@@ -307,7 +397,9 @@ impl Plane {
         head: &mut Head<'_>,
         packet: &Packet,
     ) -> Result<(), DropReason> {
-        let Some(key) = ConnectionKey::of_outbound(flow, packet) else { return Ok(()) };
+        let Some(key) = ConnectionKey::of_outbound(flow, packet) else {
+            return Ok(());
+        };
         let noted = self.connections.note_outbound(
             now,
             key,
@@ -321,7 +413,10 @@ impl Plane {
                 self.refuse_clash(head, packet);
                 Err(DropReason::Clash)
             }
-            Outbound::Answer { sequence, acknowledgment } => {
+            Outbound::Answer {
+                sequence,
+                acknowledgment,
+            } => {
                 self.reset_sender(packet, sequence, acknowledgment);
                 Err(DropReason::ResetConnection)
             }
@@ -330,7 +425,9 @@ impl Plane {
 
     /// Answers a segment of a connection that was reset when its flow lost its last holder.
     fn answer_reset(&mut self, now: Now, flow: FlowId, head: &mut Head<'_>, packet: &Packet) {
-        let Transport::Tcp(tcp) = packet.transport else { return };
+        let Transport::Tcp(tcp) = packet.transport else {
+            return;
+        };
         if tcp.flags.contains(TcpFlags::SYN) {
             return;
         }
@@ -341,8 +438,8 @@ impl Plane {
     fn refuse_clash(&mut self, head: &mut Head<'_>, packet: &Packet) {
         match packet.transport {
             Transport::Tcp(tcp) => {
-                let next = tcp.sequence.wrapping_add(tcp.payload_bytes.max(1));
-                self.reset_sender(packet, 0, Some(next));
+                let (sequence, acknowledgment) = reset_numbers(&tcp);
+                self.reset_sender(packet, sequence, acknowledgment);
             }
             Transport::Udp(_)
             | Transport::Echo(_)
@@ -355,7 +452,9 @@ impl Plane {
 
     /// Sends a RST to the host that sent `packet`, as from its destination.
     fn reset_sender(&mut self, packet: &Packet, sequence: u32, acknowledgment: Option<u32>) {
-        let Transport::Tcp(tcp) = packet.transport else { return };
+        let Transport::Tcp(tcp) = packet.transport else {
+            return;
+        };
         let mut reset = Vec::new();
         let from = SocketAddr::new(packet.destination, tcp.destination_port);
         let to = SocketAddr::new(packet.source, tcp.source_port);
@@ -365,8 +464,16 @@ impl Plane {
     }
 
     /// Tells the sender of a packet that was to be sealed that it is too big for the path.
-    pub fn refuse_too_big(&mut self, peer: PeerIx, flags: Flags, packet: &[u8], limit_bytes: usize) {
-        let Ok(parsed) = Packet::parse(packet, packet.len()) else { return };
+    pub fn refuse_too_big(
+        &mut self,
+        peer: PeerIx,
+        flags: Flags,
+        packet: &[u8],
+        limit_bytes: usize,
+    ) {
+        let Ok(parsed) = Packet::parse(packet, packet.len()) else {
+            return;
+        };
         let limit = u16::try_from(limit_bytes).unwrap_or(u16::MAX);
         let mut error = Vec::new();
         if build_too_big(&mut error, packet, parsed.destination, limit).is_err() {
@@ -391,11 +498,19 @@ impl Plane {
     }
 }
 
+/// Returns the IPv4 destination that an IPv6 packet spells.
+fn spelled_by(packet: &Packet) -> Option<Ipv4Addr> {
+    match packet.destination {
+        IpAddr::V6(destination) => unspell(destination),
+        IpAddr::V4(_) => None,
+    }
+}
+
 fn six_to_four_in_place(
     head: &mut Head<'_>,
     packet: &Packet,
     offload: &mut Offload,
-    destination: std::net::Ipv4Addr,
+    destination: Ipv4Addr,
 ) -> Result<(), DropReason> {
     let moved = six_to_four(head.packet(), packet, offload, OWN_HOST, destination)
         .map_err(|_| DropReason::Untranslatable)?;

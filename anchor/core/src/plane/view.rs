@@ -70,7 +70,11 @@ impl Plane {
             .groups()
             .iter()
             .filter(|group| {
-                group.holders.iter().filter(|&&holder| !self.liveness.is_failed(holder)).count()
+                group
+                    .holders
+                    .iter()
+                    .filter(|&&holder| !self.liveness.is_failed(holder))
+                    .count()
                     >= 2
             })
             .count()

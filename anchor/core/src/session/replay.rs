@@ -45,7 +45,7 @@ impl Window {
         if counter >= self.next {
             return counter < u64::MAX;
         }
-        if counter + WINDOW < self.next {
+        if counter.saturating_add(WINDOW) < self.next {
             return false;
         }
         self.words[slot(counter / WORD_BITS)] & (1 << (counter % WORD_BITS)) == 0
@@ -81,8 +81,8 @@ mod tests {
 
         window.mark(WINDOW + 10);
 
-        assert!(!window.is_new(9));
-        assert!(window.is_new(10));
+        assert!(!window.is_new(10));
+        assert!(window.is_new(11));
     }
 
     #[test]
@@ -91,6 +91,16 @@ mod tests {
 
         assert!(!window.is_new(u64::MAX));
         assert!(window.is_new(u64::MAX - 1));
+    }
+
+    #[test]
+    fn a_peer_that_jumps_to_the_end_of_counters_only_harms_itself() {
+        let mut window = Window::new();
+
+        window.mark(u64::MAX - 1);
+
+        assert!(window.is_new(u64::MAX - 2));
+        assert!(!window.is_new(u64::MAX - 1));
     }
 
     proptest! {
