@@ -488,9 +488,10 @@ impl Plane {
         self.loop_back(peer, back, error);
     }
 
-    /// Tells the sender of a packet by ICMP that it goes nowhere.
+    /// Tells the sender of a packet by ICMP that it goes nowhere. The error comes from the address
+    /// that was asked for: from one of this machine's own, its kernel takes it for forged.
     fn refuse(&mut self, head: &mut Head<'_>, packet: &Packet, why: Unreachable) {
-        let from = self.errors_from(packet.source);
+        let from = packet.destination;
         let mut error = Vec::new();
         if build_unreachable(&mut error, head.packet(), from, why).is_ok() {
             self.outputs.push_back(Output::ToHost(error));
