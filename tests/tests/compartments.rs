@@ -91,6 +91,8 @@ struct Town {
 impl Town {
     fn start() -> Self {
         let lab = Lab::new();
+        lab.everywhere()
+            .change(|way| way.delay = Duration::from_millis(5));
         let maker = Anchor::start(&lab.host("maker"), &Options::of("--taint a --taint b"));
         let sets = [
             ("a", "--taint a"),
@@ -118,11 +120,17 @@ impl Town {
                     .route(SHARED_NETWORK)
                     .map_or(0, |row| row.via.len())
             });
-            wait::until(SETTLE_LIMIT, "all anchors to be known and measured", || {
-                let peers = client.anchor.peers();
-                let usable = peers.iter().filter(|peer| peer.rtt_micros.is_some());
-                peers.len() == 6 && usable.count() >= wanted
-            });
+            wait::until(
+                SETTLE_LIMIT,
+                "all anchors to be known, and the holders measured",
+                || {
+                    let peers = client.anchor.peers();
+                    let usable = peers.iter().filter(|peer| peer.ipv4.is_some());
+                    peers.len() == 6
+                        && usable.clone().count() == wanted
+                        && usable.clone().all(|peer| peer.rtt_micros.is_some())
+                },
+            );
         }
         Self {
             clients,
