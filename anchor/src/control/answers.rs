@@ -313,7 +313,7 @@ impl Anchor {
             reach: known.map_or(api::Reach::Unknown, |known| reach(known.advert().reach)),
             rtt_micros: view
                 .rtt
-                .or_else(|| if data == Some(true) { None } else { quic_rtt() })
+                .or_else(quic_rtt)
                 .and_then(|rtt| u64::try_from(rtt.as_micros()).ok()),
             endpoint: self
                 .paths

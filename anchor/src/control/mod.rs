@@ -263,7 +263,6 @@ impl Anchor {
     async fn handle_deadlines(&mut self, now: Mono) {
         self.run_membership(now);
         self.dial_due(now);
-        self.shake_due(now);
         if now >= self.save_at {
             self.save_at = now + SAVE_EVERY;
             self.save().await;
@@ -279,8 +278,6 @@ impl Anchor {
             self.peers.next_dial(wanted.into_iter()),
             self.next_seed(),
             self.seeds_resolve_at,
-            (!self.without_keys().is_empty())
-                .then(|| clock::now().mono + Duration::from_millis(250)),
         ]
         .into_iter()
         .flatten()
@@ -370,27 +367,6 @@ impl Anchor {
     /// Seeds are tried while this anchor knows nobody.
     fn needs_seeds(&self) -> bool {
         self.peers.accepted().next().is_none()
-    }
-
-    /// Begins anew what was lost: a connected peer that data may be exchanged with has keys.
-    fn shake_due(&mut self, now: Mono) {
-        for peer in self.without_keys() {
-            self.begin_if_partner(now, peer);
-        }
-    }
-
-    fn without_keys(&self) -> Vec<PeerIx> {
-        self.peers
-            .iter()
-            .filter(|(peer, entry)| {
-                let exchanges = self
-                    .routes
-                    .peer(*peer)
-                    .is_some_and(|facts| facts.may_exchange);
-                !entry.has_keys && exchanges && self.peers.is_connected(*peer)
-            })
-            .map(|(peer, _)| peer)
-            .collect()
     }
 
     fn dial_due(&mut self, now: Mono) {

@@ -19,7 +19,7 @@ const FIRST_PAUSE: Duration = Duration::from_secs(1);
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 /// A handshake that got no answer for this long is given up: its connection is reliable, so the
 /// answer is either under way or will not come.
-const HANDSHAKE_WITHIN: Duration = Duration::from_secs(1);
+const HANDSHAKE_WITHIN: Duration = Duration::from_secs(5);
 
 /// One each way, and those that a restart or a changed network has left to time out.
 const MAX_CONNS: usize = 4;
