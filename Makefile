@@ -7,13 +7,12 @@ SUDO       := $(if $(filter 0,$(shell id -u)),,sudo)
 SOAK_CASES ?= 20000
 ARGS       ?=
 
-.PHONY: help build setup test lint deny unit e2e demo soak up down uninstall
+.PHONY: help build setup test lint deny unit e2e soak up down uninstall
 
 help:
 	@echo "make up [ARGS=..]   build, install and start on this machine"
 	@echo "make down           stop, keep everything"
 	@echo "make uninstall      stop and remove everything"
-	@echo "make demo           a failover to watch, in namespaces of its own"
 	@echo "make test           install what is missing, then every check (lint, deny, unit, e2e)"
 	@echo "make soak           the randomised tests, for long (SOAK_CASES=$(SOAK_CASES) each)"
 
@@ -46,10 +45,6 @@ unit:
 # Namespaces and interfaces need root; the binary under test is the one that ships.
 e2e: build
 	$(SUDO) env "PATH=$$PATH" CONFLUX_BIN="$(CONFLUX)" $(CARGO) nextest run --locked -p e2e
-
-demo: build
-	$(SUDO) env "PATH=$$PATH" CONFLUX_BIN="$(CONFLUX)" \
-	  $(CARGO) run --release --locked --quiet -p e2e --bin demo -- $(ARGS)
 
 soak:
 	PROPTEST_CASES=$(SOAK_CASES) $(CARGO) nextest run --locked --release \

@@ -41,6 +41,10 @@ impl Anchor {
                     debug!(anchor = %self.short(peer), %error, "dial failed");
                     let spread = self.random.f64();
                     self.peers.end_dial(peer, now, false, spread);
+                    if let Some(entry) = self.peers.get_mut(peer) {
+                        entry.dials_v6 = !entry.dials_v6;
+                    }
+                    self.refresh_paths(peer);
                 }
                 DialTarget::Address(address) => {
                     self.note_seed_failed(now, address, &error.to_string());

@@ -488,9 +488,9 @@ impl Plane {
         self.loop_back(peer, back, error);
     }
 
-    /// Tells the sender of a packet by ICMP that it goes nowhere. The error comes from the address
-    /// that was asked for: from one of this machine's own, its kernel takes it for forged.
+    /// Tells the sender of a packet by ICMP that it goes nowhere.
     fn refuse(&mut self, head: &mut Head<'_>, packet: &Packet, why: Unreachable) {
+        // From the address asked for: a kernel drops what seems to come from itself.
         let from = packet.destination;
         let mut error = Vec::new();
         if build_unreachable(&mut error, head.packet(), from, why).is_ok() {
