@@ -18,7 +18,7 @@ fn a_hundred_thousand_garbage_datagrams_change_nothing() {
     let client = &realm.clients[0];
     let requests = Requests::start(&client.host, None, at(port::HTTP), 20);
 
-    flood.send(100_000);
+    flood.send(&realm.lab, 100_000);
     let log = requests.stop();
 
     let stayed = staying.look(&realm);

@@ -72,7 +72,16 @@ pub(crate) fn secrecy(report: &mut Report, _effort: &Effort) {
     let client = &realm.clients[0];
     let watch = |file: &str| {
         let tcpdump = client.host.command("tcpdump");
-        let started = tcpdump.args(["-Z", "root", "-U", "-ni", "eth0", "-w", file]);
+        let started = tcpdump.args([
+            "--immediate-mode",
+            "-Z",
+            "root",
+            "-U",
+            "-ni",
+            "eth0",
+            "-w",
+            file,
+        ]);
         let log = client.host.outside_path("/run/tcpdump.log");
         let program = started.spawn(&log).expect("tcpdump is installed");
         wait::until(Duration::from_secs(5), "tcpdump to listen", || {
@@ -118,7 +127,7 @@ pub(crate) fn garbage(report: &mut Report, effort: &Effort) {
         .collect();
     let client = realm.clients[0].host.clone();
     let requests = Requests::start(&client, None, at(port::HTTP), 20);
-    let took = flood.send(count);
+    let (took, arrived) = flood.send(&realm.lab, count);
     let log = requests.stop();
     let stayed = staying.look(&realm);
     let grown: Vec<u64> = realm
@@ -132,7 +141,10 @@ pub(crate) fn garbage(report: &mut Report, effort: &Effort) {
             && holder.anchor.cli(["status"]).code == 0
     });
     report.row(
-        format!("{count} datagrams in {:.0} s", took.as_secs_f64()),
+        format!(
+            "{arrived} datagrams handed over in {:.0} s",
+            took.as_secs_f64()
+        ),
         "no crash",
         format!("all answer: {alive}"),
         alive,
