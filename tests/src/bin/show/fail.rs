@@ -1,4 +1,5 @@
-//! Points 4 to 6: leaving, failing, and what open connections notice.
+//! Points 4 to 6: leaving, failing, and what open connections notice. Each failure strikes a realm
+//! of its own: a holder that fails again and again is taken back later each time.
 
 use std::io::ErrorKind;
 use std::time::Duration;
@@ -19,7 +20,9 @@ pub(crate) fn down(report: &mut Report, effort: &Effort) {
         let noticed = Fault::Down.watch(&mut realm);
         waits.push(noticed.longest_wait.unwrap_or(Duration::MAX));
         failed.push(noticed.failed);
-        mend(&mut realm, Fault::Down, &noticed.holder);
+        let place = realm.place_of(&noticed.holder);
+        Fault::Down.undo(&mut realm, place);
+        realm.settle();
     }
     let most = failed.iter().max().copied().unwrap_or(0);
     report.row(
@@ -37,15 +40,13 @@ pub(crate) fn down(report: &mut Report, effort: &Effort) {
 }
 
 pub(crate) fn failures(report: &mut Report, effort: &Effort) {
-    let mut realm = Realm::start(&Plan::usual());
     for fault in Fault::FAILURES {
         let (mut nexts, mut listed, mut moved) = (Vec::new(), true, true);
         for _ in 0..effort.runs {
-            let noticed = fault.watch(&mut realm);
+            let noticed = fault.watch(&mut Realm::start(&Plan::usual()));
             nexts.push(noticed.next_success.unwrap_or(Duration::MAX));
             listed &= noticed.is_listed;
             moved &= noticed.next_holder.as_ref() != Some(&noticed.holder);
-            mend(&mut realm, fault, &noticed.holder);
         }
         report.row(
             format!("{fault}: next success after"),
@@ -54,7 +55,6 @@ pub(crate) fn failures(report: &mut Report, effort: &Effort) {
             within(&nexts) && listed && moved,
         );
     }
-    drop(realm);
     others_stay(report);
     groups(report);
     for fault in [Fault::Kill, Fault::Cut, Fault::Stop] {
@@ -107,17 +107,15 @@ fn groups(report: &mut Report) {
 }
 
 fn alone(report: &mut Report, effort: &Effort, fault: Fault) {
-    let mut realm = Realm::start(&Plan::of(1, 1));
     let (mut resets, mut refusals, mut wells) = (Vec::new(), Vec::new(), Vec::new());
     let mut as_promised = true;
     for _ in 0..effort.runs {
-        let alone = leave_alone(&mut realm, fault);
+        let alone = leave_alone(&mut Realm::start(&Plan::of(1, 1)), fault);
         as_promised &= alone.released.is_reset();
         as_promised &= alone.refused.0 == Some(ErrorKind::HostUnreachable);
         resets.push(alone.released.after);
         refusals.push(alone.refused.1);
         wells.push(alone.well_after);
-        realm.settle();
     }
     report.row(
         format!("only holder, {fault}: connection reset after"),
@@ -142,7 +140,6 @@ fn alone(report: &mut Report, effort: &Effort, fault: Fault) {
 }
 
 pub(crate) fn connections(report: &mut Report, effort: &Effort) {
-    let mut realm = Realm::start(&Plan::usual());
     let silent = Duration::from_millis(7500);
     for (fault, talk, bar, most) in [
         (Fault::Kill, Talk::JustAsked, "2.0 to 2.5 s", LATEST),
@@ -163,11 +160,10 @@ pub(crate) fn connections(report: &mut Report, effort: &Effort) {
         let mut times = Vec::new();
         let mut reset = true;
         for _ in 0..effort.runs {
-            let (place, released) = release_reader(&mut realm, fault, talk);
+            let mut realm = Realm::start(&Plan::usual());
+            let (_, released) = release_reader(&mut realm, fault, talk);
             reset &= released.is_reset();
             times.push(released.after);
-            fault.undo(&mut realm, place);
-            realm.settle();
         }
         report.row(
             format!("read() on {fault}, {talk:?}: ECONNRESET after"),
@@ -178,10 +174,8 @@ pub(crate) fn connections(report: &mut Report, effort: &Effort) {
     }
     let mut times = Vec::new();
     for _ in 0..effort.runs {
-        let (place, took) = connect_across_a_kill(&mut realm);
+        let (_, took) = connect_across_a_kill(&mut Realm::start(&Plan::usual()));
         times.push(took);
-        Fault::Kill.undo(&mut realm, place);
-        realm.settle();
     }
     report.row(
         "connect() begun just before the kill took",
@@ -189,12 +183,6 @@ pub(crate) fn connections(report: &mut Report, effort: &Effort) {
         spread(&times),
         times.iter().all(|time| *time <= LATEST),
     );
-}
-
-fn mend(realm: &mut Realm, fault: Fault, holder: &str) {
-    let place = realm.place_of(holder);
-    fault.undo(realm, place);
-    realm.settle();
 }
 
 fn within(times: &[Duration]) -> bool {
