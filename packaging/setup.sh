@@ -1,6 +1,6 @@
 #!/bin/sh
 # setup.sh [build]: installs what this machine lacks (Debian, Ubuntu), and nothing when nothing is
-# missing: for `build` a C compiler and iproute2, else what `make test` needs too.
+# missing: for `build` a C compiler and iproute2, else what `make test` and `make demo` need too.
 # The built program needs none of it.
 set -eu
 
