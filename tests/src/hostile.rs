@@ -113,12 +113,15 @@ impl Hostile {
     /// Opens a control connection and exchanges hellos; nobody when it is turned away.
     pub fn approach(&mut self, host: Ipv4Addr) -> Option<Victim> {
         let address = SocketAddr::new(host.into(), ANCHOR_PORT);
-        self.quic.handle.dial(DialTarget::Address(address));
+        let target = DialTarget::Address(address);
+        self.quic.handle.dial(target);
+        // The others notice that the anchor before it is gone and dial too: only the own dial counts.
         let connected = self.next(|event| match event {
-            QuicEvent::Connected(connected) => Some(connected),
-            QuicEvent::Frame { .. } | QuicEvent::Closed { .. } | QuicEvent::DialFailed { .. } => {
-                None
-            }
+            QuicEvent::Connected(connected) if connected.dialled == Some(target) => Some(connected),
+            QuicEvent::Connected(_)
+            | QuicEvent::Frame { .. }
+            | QuicEvent::Closed { .. }
+            | QuicEvent::DialFailed { .. } => None,
         })?;
         let hello = Message::Hello(Box::new(Hello {
             version: PROTOCOL_VERSION,
