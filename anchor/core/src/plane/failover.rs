@@ -63,11 +63,15 @@ impl Plane {
     }
 
     /// Says whether nobody but this machine can be at fault: others are known and none of them
-    /// has answered since `asked`.
+    /// has answered since `asked`. One that failed before this is no witness by its silence: where
+    /// holders die one after another the last of them has failed too.
     pub(super) fn is_local_fault(&self, peer: PeerIx, asked: Mono) -> bool {
         let others = self.paths.keys().copied().filter(|&other| other != peer);
         let known: SmallVec<[PeerIx; 16]> = others
             .filter(|&other| self.sessions.can_send(other))
+            .filter(|&other| {
+                !self.liveness.is_failed(other) || self.liveness.answered_since(other, asked)
+            })
             .collect();
         let answering = known
             .iter()

@@ -63,6 +63,26 @@ fn a_dead_holders_flows_move_after_two_seconds_and_only_those() {
 }
 
 #[test]
+fn holders_that_die_one_after_another_have_all_failed_in_the_end() {
+    let mut realm = Realm::of_holders(5, 2);
+    let mut first = Connection::open(&mut realm, 0, socket("192.0.0.2", 40_000), shared(HTTP));
+    let before = realm.holder(0, SHARED).unwrap();
+    realm.kill(before);
+    first.send(&mut realm, b"more");
+    realm.pass(ms(3000));
+    let mut second = Connection::open(&mut realm, 0, socket("192.0.0.2", 40_001), shared(HTTP));
+    realm.pass(ms(500));
+    realm.kill(3 - before);
+    second.send(&mut realm, b"more");
+
+    realm.pass(ms(2500));
+    second.take(&mut realm);
+
+    assert!(second.is_reset(), "{second:?}");
+    assert_eq!(realm.nodes[0].plane.counters().local_faults, 0);
+}
+
+#[test]
 fn a_connection_in_syn_is_refused_when_the_last_holder_fails() {
     let mut realm = Realm::of_holders(5, 1);
     Connection::open(&mut realm, 0, socket("192.0.0.2", 40_000), shared(HTTP));
