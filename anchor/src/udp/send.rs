@@ -83,16 +83,23 @@ impl DataSocket {
     ) -> Result<(), SendError> {
         let run_bytes = segment_bytes * MAX_SEGMENTS.min(MAX_SEND_BYTES / segment_bytes).max(1);
         for run in bytes.chunks(run_bytes) {
-            if run.len() > segment_bytes && !self.goes_one_by_one(to) {
+            let is_long = run.len() > segment_bytes;
+            let mut is_unable = false;
+            if is_long && !self.goes_one_by_one(to) {
                 match self.send_once(address, run, Some(segment_bytes)) {
                     Ok(()) => continue,
-                    Err(error) if is_about_segments(&error) => self.remember(to),
+                    Err(error) if is_about_segments(&error) => is_unable = true,
                     Err(error) => return Err(SendError::from_kernel(error)),
                 }
             }
             for datagram in run.chunks(segment_bytes) {
                 self.send_once(address, datagram, None)
                     .map_err(SendError::from_kernel)?;
+            }
+            // Not for datagrams that do not fit alone either: there will be none when the limit
+            // is known.
+            if is_unable {
+                self.remember(to);
             }
         }
         Ok(())
@@ -165,8 +172,8 @@ pub enum SendError {
     /// No route, or no address to send from.
     #[error("no route to the peer's address")]
     Unreachable,
-    /// Longer than anything this path takes.
-    #[error("the datagram is too big for the path")]
+    /// Longer than this host's own interface takes.
+    #[error("the datagram is too big for the interface")]
     TooBig,
     /// The host's firewall forbids it.
     #[error("the host's firewall refused the datagram")]
@@ -195,8 +202,8 @@ impl SendError {
     }
 }
 
-/// EIO: the device cannot checksum the pieces. EINVAL and EMSGSIZE: a piece is longer than the
-/// path's MTU, which the kernel would cut if it stood alone.
+/// EIO: the device cannot checksum the pieces. EINVAL and EMSGSIZE: it cannot take such runs, or a
+/// piece is longer than its MTU, which shows when the piece is sent alone.
 fn is_about_segments(error: &io::Error) -> bool {
     matches!(
         error.raw_os_error(),
