@@ -3,14 +3,14 @@
 use smallvec::SmallVec;
 
 /// Most sizes asked for at once: the usual ones, 9000 bytes, and the ceiling.
-pub(super) const SLOTS: usize = 10;
+pub(super) const SLOTS: usize = USUAL.len() + 1;
 
 /// A path's limit is exact to so many bytes: half a percent, not worth another round.
 pub const GRAIN_BYTES: usize = 8;
 
 /// MTUs that paths really have: the least one, tunnels in tunnels (1340 to 1460), IP in IP,
 /// PPPoE, Ethernet, and jumbo frames.
-const USUAL: [u16; SLOTS - 1] = [1280, 1340, 1380, 1420, 1460, 1480, 1492, 1500, 9000];
+const USUAL: [u16; 9] = [1280, 1340, 1380, 1420, 1460, 1480, 1492, 1500, 9000];
 
 /// Sizes asked for at once where nothing usual is left to ask for.
 const EVEN_SIZES: usize = 8;

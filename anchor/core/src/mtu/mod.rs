@@ -6,9 +6,10 @@
 //! A new path carries [`BASE_BYTES`], which every underlay of 1280 bytes does. At once, probes of
 //! all usual sizes go out side by side, so a common path is known after one round trip. Between
 //! the largest answered and the smallest lost, further rounds narrow the gap to [`GRAIN_BYTES`].
-//! A size is lost when `path::SEARCH_TRIES` probes of it are; a late echo still counts while the
-//! search goes on. A search that ended below the ceiling is repeated after `path::RAISE_AFTER`,
-//! once large packets are sent.
+//! A size is lost when `path::SEARCH_TRIES` probes of it are, unless those of the base size are as
+//! well: then the search counts for nothing. A late echo still counts while it goes on. Once large
+//! packets are sent, a search that counted for nothing is repeated after `path::AGAIN_AFTER`, one
+//! that ended below the ceiling after `path::RAISE_AFTER`.
 //!
 //! While large packets are sent, a probe of the limit's size confirms it every
 //! `path::CONFIRM_EVERY`; the second and third try go out beside a small probe. Three large ones

@@ -20,6 +20,10 @@ const CONFIRM_TRIES: u8 = 3;
 /// [`MIN_WAIT`] a shrunk path is noticed within a second; one probe per 0.6 s is no load.
 pub(super) const CONFIRM_EVERY: Duration = Duration::from_millis(600);
 
+/// When a search is repeated in which nothing was answered, not even a probe of the base size: the
+/// path was down, or the peer not ready.
+pub(super) const AGAIN_AFTER: Duration = Duration::from_secs(5);
+
 /// How long a limit below the ceiling stands (RFC 8899 section 5.1.1, PMTU_RAISE_TIMER).
 pub(super) const RAISE_AFTER: Duration = Duration::from_secs(600);
 
@@ -73,6 +77,9 @@ struct Search {
     used: usize,
     /// The smallest size known not to pass.
     too_big: u16,
+    /// A probe of the base size, sent with the others until anything is answered.
+    base: u64,
+    is_answered: bool,
     tries: u8,
     sent_at: Mono,
     due: Mono,
@@ -180,17 +187,18 @@ impl PathMtu {
                 return true;
             }
         }
-        let Some(search) = &self.search else {
+        let Some(search) = &mut self.search else {
             return false;
         };
-        let Some(asked) = search.asked().iter().find(|asked| asked.id == id) else {
+        let Some(bytes) = search.size_of(id) else {
             return false;
         };
+        search.is_answered = true;
         if search.tries == 1 {
             self.rtt.take(now.since(search.sent_at));
         }
-        if asked.bytes > self.limit && asked.bytes <= self.ceiling {
-            self.limit = asked.bytes;
+        if bytes > self.limit && bytes <= self.ceiling {
+            self.limit = bytes;
             self.confirm_at = now + CONFIRM_EVERY;
         }
         self.go_on(now, tools);
@@ -238,11 +246,18 @@ impl PathMtu {
 
     fn search_below(&mut self, now: Mono, too_big: u16, tools: &mut Tools<'_>) {
         let sizes = ladder::first(self.underlay, self.limit, too_big);
-        self.ask(now, &sizes, too_big, tools);
+        self.ask(now, &sizes, too_big, false, tools);
     }
 
     /// Begins a round; without sizes the search is over.
-    fn ask(&mut self, now: Mono, sizes: &Sizes, too_big: u16, tools: &mut Tools<'_>) {
+    fn ask(
+        &mut self,
+        now: Mono,
+        sizes: &Sizes,
+        too_big: u16,
+        is_answered: bool,
+        tools: &mut Tools<'_>,
+    ) {
         if sizes.is_empty() {
             self.search = None;
             self.raise_at = now + RAISE_AFTER;
@@ -252,6 +267,8 @@ impl PathMtu {
             asked: [Asked::default(); SLOTS],
             used: sizes.len(),
             too_big,
+            base: tools.ids.u64(..),
+            is_answered,
             tries: 1,
             sent_at: now,
             due: now + self.rtt.wait(),
@@ -274,9 +291,9 @@ impl PathMtu {
         if search.is_open(self.limit) {
             return;
         }
-        let too_big = search.too_big;
+        let (too_big, is_answered) = (search.too_big, search.is_answered);
         let sizes = ladder::even(self.limit, too_big);
-        self.ask(now, &sizes, too_big, tools);
+        self.ask(now, &sizes, too_big, is_answered, tools);
     }
 
     fn miss_search(&mut self, now: Mono, tools: &mut Tools<'_>) {
@@ -288,6 +305,11 @@ impl PathMtu {
             search.tries += 1;
             search.due = now + self.rtt.wait();
             search.send(limit, tools);
+            return;
+        }
+        if !search.is_answered {
+            self.search = None;
+            self.raise_at = now + AGAIN_AFTER;
             return;
         }
         let smallest_lost = search
@@ -330,6 +352,13 @@ impl Search {
         &self.asked[..self.used]
     }
 
+    /// Returns the size of the probe with that id.
+    fn size_of(&self, id: u64) -> Option<u16> {
+        let asked = self.asked().iter().find(|asked| asked.id == id);
+        let base = (self.base == id).then_some(BASE);
+        asked.map(|asked| asked.bytes).or(base)
+    }
+
     /// Returns whether a size above `limit` may still be answered.
     fn is_open(&self, limit: u16) -> bool {
         self.asked()
@@ -338,6 +367,9 @@ impl Search {
     }
 
     fn send(&self, limit: u16, tools: &mut Tools<'_>) {
+        if !self.is_answered {
+            tools.send(self.base, BASE_BYTES);
+        }
         for asked in self.asked() {
             if asked.bytes > limit && asked.bytes < self.too_big {
                 tools.send(asked.id, usize::from(asked.bytes));

@@ -2,7 +2,7 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 
-use super::path::{CONFIRM_EVERY, RAISE_AFTER};
+use super::path::{AGAIN_AFTER, CONFIRM_EVERY, RAISE_AFTER};
 use super::simulation::{PEER, Simulation};
 use super::*;
 
@@ -163,6 +163,19 @@ fn a_path_that_answers_nothing_keeps_its_limit() {
 }
 
 #[test]
+fn a_search_that_nobody_answered_is_repeated_soon() {
+    let mut path = Simulation::new(17, 1420, 0);
+    path.traffic = 1420;
+    path.start(Underlay::Ipv6);
+    path.run(4 * SECOND);
+
+    path.passes = 1420;
+    let took = path.run_until(RAISE_AFTER, |path| path.limit() == 1420);
+
+    assert!(took <= AGAIN_AFTER + SECOND, "{took:?}");
+}
+
+#[test]
 fn a_refusal_of_the_local_interface_lowers_the_limit_at_once() {
     let mut path = Simulation::new(12, 1420, 1420);
     path.start(Underlay::Ipv6);
@@ -235,8 +248,7 @@ fn peers_do_not_share_ids_or_limits() {
 
     let largest = probes
         .iter()
-        .filter(|probe| probe.peer == PeerIx(1))
-        .next_back()
+        .rfind(|probe| probe.peer == PeerIx(1))
         .unwrap();
     assert!(!mtu.handle_echo(now, PeerIx(2), largest.id));
     assert!(mtu.handle_echo(now, PeerIx(1), largest.id));
