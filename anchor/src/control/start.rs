@@ -103,7 +103,6 @@ pub(crate) async fn start(
         sockets: sockets.data,
         plane,
         strays: quic.strays,
-        packet_limit_bytes: usize::try_from(MTU_BYTES).unwrap_or(1280),
     })
     .context("cannot start the data thread")?;
     let (resolver, resolved) = mpsc::channel(4);

@@ -7,6 +7,7 @@
 //! full an event is dropped and counted, never waited for.
 
 mod deliver;
+mod send;
 mod thread;
 mod transmit;
 
@@ -50,8 +51,6 @@ pub struct DataParts {
     pub plane: Plane,
     /// Where QUIC datagrams go that came by a data socket.
     pub strays: StraySender,
-    /// Largest IP packet that one datagram carries, bytes.
-    pub packet_limit_bytes: usize,
 }
 
 /// The control loop's hand on the thread. Dropping it stops the thread.

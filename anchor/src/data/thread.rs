@@ -7,20 +7,19 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, TryRecvError};
 use std::time::Duration;
 
-use conflux_core::ids::PeerIx;
 use conflux_core::packet::{
-    BadOffload, Checksum, Cut, Offload, Packet, Uncuttable, checksum, fragment_ipv4,
+    BadOffload, Offload, Packet, checksum,
 };
 use conflux_core::paths::Way;
 use conflux_core::plane::{DropReason, Event, Head, Output, Path, Plane, Received, ToPeer};
-use conflux_core::session::{MAX_FRAME_OVERHEAD, Sealer, SentAt};
 use conflux_core::time::Now;
-use conflux_proto::frame::{Flags, FrameType, HEADER_BYTES};
+use conflux_proto::frame::HEADER_BYTES;
 use smallvec::SmallVec;
 use tokio::sync::mpsc;
 use tracing::{error, trace, warn};
 
 use super::deliver::Deliver;
+use super::send::{Link, Outgoing};
 use super::transmit::Transmit;
 use super::{Command, DataParts};
 use crate::clock;
@@ -40,7 +39,6 @@ pub(super) struct Thread {
     sockets: Vec<DataSocket>,
     plane: Plane,
     strays: StraySender,
-    packet_limit_bytes: usize,
     inbox: Receiver<Command>,
     waker: Waker,
     events: mpsc::Sender<Event>,
@@ -72,7 +70,6 @@ impl Thread {
             sockets: parts.sockets,
             plane: parts.plane,
             strays: parts.strays,
-            packet_limit_bytes: parts.packet_limit_bytes,
             inbox,
             waker,
             events,
@@ -158,7 +155,7 @@ impl Thread {
                 }
             }
         }
-        self.flush();
+        self.link(now).flush();
         Go::On
     }
 
@@ -190,16 +187,17 @@ impl Thread {
         match self.plane.from_host(now, &mut head, &mut offload) {
             ToPeer::Send { peer, flags } => {
                 let start = head.start;
-                send(
-                    &mut self.plane,
-                    &mut self.transmit,
-                    &mut self.sockets,
+                Link {
+                    plane: &mut self.plane,
+                    transmit: &mut self.transmit,
+                    sockets: &mut self.sockets,
                     now,
+                }
+                .send(
                     Outgoing {
                         peer,
                         flags,
                         offload,
-                        limit_bytes: self.packet_limit_bytes,
                     },
                     &mut head.bytes[start..],
                 );
@@ -298,16 +296,17 @@ impl Thread {
                     peer,
                     flags,
                     mut packet,
-                } => send(
-                    &mut self.plane,
-                    &mut self.transmit,
-                    &mut self.sockets,
+                } => Link {
+                    plane: &mut self.plane,
+                    transmit: &mut self.transmit,
+                    sockets: &mut self.sockets,
                     now,
+                }
+                .send(
                     Outgoing {
                         peer,
                         flags,
                         offload: Offload::PLAIN,
-                        limit_bytes: self.packet_limit_bytes,
                     },
                     &mut packet,
                 ),
@@ -326,10 +325,7 @@ impl Thread {
                     }
                 }
                 Output::Datagram { path, frame } => {
-                    let (room, lost) = self.transmit.room(&mut self.sockets, path, frame.len());
-                    room[..frame.len()].copy_from_slice(&frame);
-                    self.transmit.commit(frame.len());
-                    note_lost(&mut self.plane, lost);
+                    self.link(now).send_frame(path, &frame);
                 }
                 Output::Event(event) => {
                     if self.events.try_send(event).is_err() {
@@ -338,7 +334,7 @@ impl Thread {
                 }
             }
         }
-        self.flush();
+        self.link(now).flush();
         Go::On
     }
 
@@ -353,133 +349,29 @@ impl Thread {
         };
         if let ToPeer::Send { peer, flags } = self.plane.from_host(now, &mut head, &mut offload) {
             let start = head.start;
-            send(
-                &mut self.plane,
-                &mut self.transmit,
-                &mut self.sockets,
+            Link {
+                plane: &mut self.plane,
+                transmit: &mut self.transmit,
+                sockets: &mut self.sockets,
                 now,
+            }
+            .send(
                 Outgoing {
                     peer,
                     flags,
                     offload,
-                    limit_bytes: self.packet_limit_bytes,
                 },
                 &mut head.bytes[start..],
             );
         }
     }
 
-    fn flush(&mut self) {
-        let lost = self.transmit.flush(&mut self.sockets);
-        note_lost(&mut self.plane, lost);
-    }
-}
-
-/// A packet ready to be cut and sealed.
-#[derive(Clone, Copy)]
-struct Outgoing {
-    peer: PeerIx,
-    flags: Flags,
-    offload: Offload,
-    limit_bytes: usize,
-}
-
-/// Cuts, seals and queues one packet.
-fn send(
-    plane: &mut Plane,
-    transmit: &mut Transmit,
-    sockets: &mut [DataSocket],
-    now: Now,
-    out: Outgoing,
-    packet: &mut [u8],
-) {
-    let flags = match out.offload.checksum {
-        Checksum::Partial => out.flags.with(Flags::PARTIAL_CHECKSUM),
-        Checksum::Complete => out.flags,
-    };
-    let result = match Cut::new(packet, out.offload, out.limit_bytes) {
-        Ok(mut cut) => {
-            let mut batch = Batch::default();
-            let sealed = plane.sealer(out.peer).and_then(|(mut sealer, path)| {
-                while let Some(piece) = cut.next() {
-                    batch.seal(&mut sealer, path, transmit, sockets, flags, piece)?;
-                }
-                Ok(())
-            });
-            batch.note(plane, now, out.peer, flags);
-            sealed
+    fn link(&mut self, now: Now) -> Link<'_> {
+        Link {
+            plane: &mut self.plane,
+            transmit: &mut self.transmit,
+            sockets: &mut self.sockets,
+            now,
         }
-        Err(Uncuttable::TooBig { .. }) => too_big(plane, transmit, sockets, now, out, packet),
-        Err(_) => Err(DropReason::Malformed),
-    };
-    if let Err(reason) = result {
-        plane.note_drop(reason);
-    }
-}
-
-/// A packet that neither fits nor may be cut: IPv4 without DF goes in fragments, the sender of
-/// anything else is told.
-fn too_big(
-    plane: &mut Plane,
-    transmit: &mut Transmit,
-    sockets: &mut [DataSocket],
-    now: Now,
-    out: Outgoing,
-    packet: &mut [u8],
-) -> Result<(), DropReason> {
-    let Ok(mut pieces) = fragment_ipv4(packet, out.offload.checksum, out.limit_bytes) else {
-        plane.refuse_too_big(out.peer, out.flags, packet, out.limit_bytes);
-        return Err(DropReason::TooBig);
-    };
-    let mut batch = Batch::default();
-    let sealed = plane.sealer(out.peer).and_then(|(mut sealer, path)| {
-        while let Some(piece) = pieces.next() {
-            batch.seal(&mut sealer, path, transmit, sockets, out.flags, piece)?;
-        }
-        Ok(())
-    });
-    batch.note(plane, now, out.peer, out.flags);
-    sealed
-}
-
-/// The frames one packet became.
-#[derive(Default)]
-struct Batch {
-    frames: u32,
-    lost: u64,
-    highest: Option<SentAt>,
-}
-
-impl Batch {
-    fn seal(
-        &mut self,
-        sealer: &mut Sealer<'_>,
-        path: Path,
-        transmit: &mut Transmit,
-        sockets: &mut [DataSocket],
-        flags: Flags,
-        piece: &[u8],
-    ) -> Result<(), DropReason> {
-        let (room, lost) = transmit.room(sockets, path, piece.len() + MAX_FRAME_OVERHEAD);
-        self.lost += lost;
-        let sealed = sealer.seal(FrameType::Data, flags, piece, room);
-        let (bytes, at) = sealed.ok_or(DropReason::NoSession)?;
-        transmit.commit(bytes);
-        self.frames += 1;
-        self.highest = Some(at);
-        Ok(())
-    }
-
-    fn note(self, plane: &mut Plane, now: Now, peer: PeerIx, flags: Flags) {
-        note_lost(plane, self.lost);
-        if let Some(highest) = self.highest {
-            plane.note_sent(now.mono, peer, flags, self.frames, highest);
-        }
-    }
-}
-
-fn note_lost(plane: &mut Plane, lost: u64) {
-    for _ in 0..lost {
-        plane.note_drop(DropReason::SendFailed);
     }
 }
