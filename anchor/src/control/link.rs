@@ -76,6 +76,12 @@ impl Anchor {
                 .close(conn, "this is my own identity: it was cloned");
             return;
         }
+        // Seeds of a ticket are often several addresses of one anchor. The first to answer serves:
+        // the names under which QUIC knows a peer have one way at a time.
+        if matches!(dialled, Some(DialTarget::Address(_))) && self.peers.has_dialled(&key) {
+            self.quic.close(conn, "connected already");
+            return;
+        }
         let remote = way.remote;
         let conn_entry = Conn {
             id: conn,

@@ -207,6 +207,11 @@ impl Peers {
             .min_by_key(|conn| (conn.outgoing != own_is_smaller, conn.id))
     }
 
+    /// Says whether a connection that we dialled stands with this anchor.
+    pub(super) fn has_dialled(&self, key: &AnchorKey) -> bool {
+        self.conns.values().any(|conn| conn.outgoing && conn.key == *key)
+    }
+
     /// Returns all accepted connections.
     pub(super) fn accepted(&self) -> impl Iterator<Item = &Conn> {
         self.conns.values().filter(|conn| conn.accepted)
