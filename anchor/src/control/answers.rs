@@ -320,9 +320,7 @@ impl Anchor {
                 .current(peer)
                 .map(|way| way.remote)
                 .or_else(|| view.path.map(|path| path.remote)),
-            packet_limit_bytes: view
-                .limit_bytes
-                .and_then(|bytes| u32::try_from(bytes).ok()),
+            packet_limit_bytes: view.limit_bytes.and_then(|bytes| u32::try_from(bytes).ok()),
             failed: view.is_failed,
         })
     }

@@ -209,13 +209,19 @@ impl Worker {
             })
             .collect();
         let underlay = links.iter().filter(|link| {
-            link.is_up && outward.iter().any(|address| address.interface == link.index)
+            link.is_up
+                && outward
+                    .iter()
+                    .any(|address| address.interface == link.index)
         });
         let mtu_bytes = interface_mtu(underlay.map(|link| link.mtu_bytes).max());
         let connected = self.netlink.connected_networks(self.index).await?;
         Ok(Facts {
             addresses: all.iter().map(|address| address.network.addr()).collect(),
-            outward: outward.iter().map(|address| address.network.addr()).collect(),
+            outward: outward
+                .iter()
+                .map(|address| address.network.addr())
+                .collect(),
             mtu_bytes,
             connected: connected.into_iter().collect(),
             ipv6: netlink::has_ipv6(&self.name),

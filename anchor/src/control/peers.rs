@@ -209,7 +209,9 @@ impl Peers {
 
     /// Says whether a connection that we dialled stands with this anchor.
     pub(super) fn has_dialled(&self, key: &AnchorKey) -> bool {
-        self.conns.values().any(|conn| conn.outgoing && conn.key == *key)
+        self.conns
+            .values()
+            .any(|conn| conn.outgoing && conn.key == *key)
     }
 
     /// Returns all accepted connections.

@@ -60,7 +60,12 @@ impl Anchor {
             self.set_endpoints(peer, &endpoints);
         }
         let overlay = self.identity.key().overlay(&self.standing.realm);
-        self.host.want(wanted(&self.config, overlay, self.facts.mtu_bytes, Some(&routes)));
+        self.host.want(wanted(
+            &self.config,
+            overlay,
+            self.facts.mtu_bytes,
+            Some(&routes),
+        ));
         self.routes = routes.clone();
         let own = plane_own(&self.config, overlay, &self.facts);
         let mtu_bytes = self.facts.mtu_bytes;
@@ -189,7 +194,12 @@ pub(super) fn own_facts(
 }
 
 /// Returns what the interface is to carry.
-pub(super) fn wanted(config: &Config, overlay: Ipv6Addr, mtu_bytes: u16, routes: Option<&Routes>) -> Wanted {
+pub(super) fn wanted(
+    config: &Config,
+    overlay: Ipv6Addr,
+    mtu_bytes: u16,
+    routes: Option<&Routes>,
+) -> Wanted {
     let source = config
         .ipv4
         .as_ref()
@@ -210,7 +220,10 @@ pub(super) fn wanted(config: &Config, overlay: Ipv6Addr, mtu_bytes: u16, routes:
     };
     let mut all = vec![
         to(realm.into(), None),
-        to(SPELLED.into(), Some(u32::from(mtu_bytes - TRANSLATION_BYTES))),
+        to(
+            SPELLED.into(),
+            Some(u32::from(mtu_bytes - TRANSLATION_BYTES)),
+        ),
         to(config.client_range.into(), None),
     ];
     if let Some(choice) = &config.ipv4

@@ -7,9 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, TryRecvError};
 use std::time::Duration;
 
-use conflux_core::packet::{
-    BadOffload, Offload, Packet, checksum,
-};
+use conflux_core::packet::{BadOffload, Offload, Packet, checksum};
 use conflux_core::paths::Way;
 use conflux_core::plane::{DropReason, Event, Head, Output, Path, Plane, Received, ToPeer};
 use conflux_core::time::Now;
