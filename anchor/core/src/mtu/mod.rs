@@ -7,16 +7,18 @@
 //! all usual sizes go out side by side, so a common path is known after one round trip. Between
 //! the largest answered and the smallest lost, further rounds narrow the gap to [`GRAIN_BYTES`].
 //! A size is lost when `path::SEARCH_TRIES` probes of it are, unless those of the base size are as
-//! well: then the search counts for nothing. A late echo still counts while it goes on. Once large
-//! packets are sent, a search that counted for nothing is repeated after `path::AGAIN_AFTER`, one
-//! that ended below the ceiling after `path::RAISE_AFTER`.
+//! well: then the search counts for nothing. Those go last, and their echo tells at once what else
+//! of the try is lost. A late echo still counts while the search goes on. Once large packets are
+//! sent, a search that counted for nothing is repeated after `path::AGAIN_AFTER`, one that ended
+//! below the ceiling after `path::RAISE_AFTER`.
 //!
 //! While large packets are sent, a probe of the limit's size confirms it every
-//! `path::CONFIRM_EVERY`; the second and third try go out beside a small probe. Three large ones
-//! lost and a small one answered means that the path has shrunk: back to the base, and search.
-//! Without an answer to the small ones the path is down or slow, which is liveness's to judge.
-//! So a path that shrinks under traffic is noticed within a second, or within 0.6 s and eight round
-//! trips where that is longer. Where nothing large is sent no timer runs.
+//! `path::CONFIRM_EVERY`, with a small one behind it. Three large ones lost and a small one answered
+//! means that the path has shrunk: back to the base, and search. An answer to the small one tells
+//! at once that the large one before it is lost, however slow the path is; without any answer the
+//! path is down, which is liveness's to judge. So a path that shrinks under traffic is noticed
+//! within 0.6 s and four round trips, as long as small probes come through. Where nothing large is
+//! sent no timer runs.
 //!
 //! A frame that this machine's own interface refuses lowers the limit without any wait.
 

@@ -10,15 +10,16 @@ use crate::time::Mono;
 
 /// Probes of one size before it counts as lost: at 10 % loss each way all four of a size that
 /// passes are lost once in 770 searches, and the next search mends it.
-pub(super) const SEARCH_TRIES: u8 = 4;
+pub(super) const SEARCH_TRIES: usize = 4;
 
-/// Probes of the limit's size before the path may have shrunk. All three are lost by chance once
+/// Probes of the limit's size before the path counts as shrunk. All three are lost by chance once
 /// in 150 times at 10 % loss each way, which costs one round trip at the base size.
-const CONFIRM_TRIES: u8 = 3;
+const CONFIRM_TRIES: usize = 3;
 
-/// How often the limit is confirmed while large packets are sent: with three tries of at least
-/// [`MIN_WAIT`] a shrunk path is noticed within a second; one probe per 0.6 s is no load.
-pub(super) const CONFIRM_EVERY: Duration = Duration::from_millis(600);
+/// How often the limit is confirmed while large packets are sent: with three tries of a round trip
+/// and [`OVERTAKEN`] a shrunk path is known before TCP's second retransmission, 0.6 s after the
+/// loss; five probes a second are no load.
+pub(super) const CONFIRM_EVERY: Duration = Duration::from_millis(400);
 
 /// When a search is repeated in which nothing was answered, not even a probe of the base size: the
 /// path was down, or the peer not ready.
@@ -30,6 +31,9 @@ pub(super) const RAISE_AFTER: Duration = Duration::from_secs(600);
 /// Packets from here on count as large: a little less than the base, for what a path at the base
 /// carries are fragments and cut segments just below it.
 const LARGE_BYTES: usize = BASE_BYTES - 100;
+
+/// How long a probe's echo may come behind that of a smaller one sent after it.
+const OVERTAKEN: Duration = Duration::from_millis(40);
 
 /// A confirmation's small probe: as large as liveness's, so that what passes those passes it.
 const SMALL_BYTES: usize = 8;
@@ -77,10 +81,12 @@ struct Search {
     used: usize,
     /// The smallest size known not to pass.
     too_big: u16,
-    /// A probe of the base size, sent with the others until anything is answered.
-    base: u64,
+    /// Probes of the base size, the last of each try.
+    base: [u64; SEARCH_TRIES],
+    /// Anything was answered since the search began.
     is_answered: bool,
-    tries: u8,
+    /// Tries begun.
+    tries: usize,
     sent_at: Mono,
     due: Mono,
 }
@@ -91,12 +97,14 @@ struct Asked {
     bytes: u16,
 }
 
+/// Tries of one confirmation, each a large probe and a small one behind it.
 #[derive(Debug)]
 struct Confirm {
-    large: u64,
-    small: u64,
+    large: [u64; CONFIRM_TRIES],
+    small: [u64; CONFIRM_TRIES],
     bytes: u16,
-    tries: u8,
+    /// Tries begun.
+    tries: usize,
     is_small_answered: bool,
     sent_at: Mono,
     due: Mono,
@@ -127,16 +135,16 @@ impl PathMtu {
         if self.confirm.is_some() || self.limit == BASE {
             return;
         }
-        let confirm = Confirm {
-            large: tools.ids.u64(..),
-            small: tools.ids.u64(..),
+        let mut confirm = Confirm {
+            large: [0; CONFIRM_TRIES],
+            small: [0; CONFIRM_TRIES],
             bytes: self.limit,
-            tries: 1,
+            tries: 0,
             is_small_answered: false,
             sent_at: now,
-            due: now + self.rtt.wait(),
+            due: now,
         };
-        tools.send(confirm.large, usize::from(confirm.bytes));
+        confirm.send(now, self.rtt.wait(), tools);
         self.confirm = Some(confirm);
     }
 
@@ -174,11 +182,10 @@ impl PathMtu {
     /// Returns whether the echo answers a probe of this path.
     pub(super) fn handle_echo(&mut self, now: Mono, id: u64, tools: &mut Tools<'_>) -> bool {
         if let Some(confirm) = &mut self.confirm {
-            if confirm.small == id {
-                confirm.is_small_answered = true;
+            if confirm.handle_small(now, id) {
                 return true;
             }
-            if confirm.large == id {
+            if confirm.large().contains(&id) {
                 if confirm.tries == 1 {
                     self.rtt.take(now.since(confirm.sent_at));
                 }
@@ -190,10 +197,9 @@ impl PathMtu {
         let Some(search) = &mut self.search else {
             return false;
         };
-        let Some(bytes) = search.size_of(id) else {
+        let Some(bytes) = search.handle_echo(now, id) else {
             return false;
         };
-        search.is_answered = true;
         if search.tries == 1 {
             self.rtt.take(now.since(search.sent_at));
         }
@@ -267,11 +273,11 @@ impl PathMtu {
             asked: [Asked::default(); SLOTS],
             used: sizes.len(),
             too_big,
-            base: tools.ids.u64(..),
+            base: [0; SEARCH_TRIES],
             is_answered,
-            tries: 1,
+            tries: 0,
             sent_at: now,
-            due: now + self.rtt.wait(),
+            due: now,
         };
         for (asked, &bytes) in search.asked.iter_mut().zip(sizes) {
             *asked = Asked {
@@ -279,7 +285,7 @@ impl PathMtu {
                 bytes,
             };
         }
-        search.send(self.limit, tools);
+        search.send(now, self.rtt.wait(), self.limit, tools);
         self.search = Some(search);
     }
 
@@ -302,9 +308,7 @@ impl PathMtu {
             return;
         };
         if search.tries < SEARCH_TRIES {
-            search.tries += 1;
-            search.due = now + self.rtt.wait();
-            search.send(limit, tools);
+            search.send(now, self.rtt.wait(), limit, tools);
             return;
         }
         if !search.is_answered {
@@ -329,10 +333,7 @@ impl PathMtu {
             return;
         };
         if confirm.tries < CONFIRM_TRIES {
-            confirm.tries += 1;
-            confirm.due = now + wait;
-            tools.send(confirm.large, usize::from(confirm.bytes));
-            tools.send(confirm.small, SMALL_BYTES);
+            confirm.send(now, wait, tools);
             return;
         }
         let has_shrunk = confirm.is_small_answered;
@@ -347,16 +348,56 @@ impl PathMtu {
     }
 }
 
+impl Confirm {
+    fn send(&mut self, now: Mono, wait: Duration, tools: &mut Tools<'_>) {
+        let (large, small) = (tools.ids.u64(..), tools.ids.u64(..));
+        self.large[self.tries] = large;
+        self.small[self.tries] = small;
+        self.tries += 1;
+        self.due = now + wait;
+        tools.send(large, usize::from(self.bytes));
+        tools.send(small, SMALL_BYTES);
+    }
+
+    /// Returns whether the echo answers a small probe. The large one left before it, so that of
+    /// the last try is most likely lost, and the next need not wait for the timer.
+    fn handle_small(&mut self, now: Mono, id: u64) -> bool {
+        let Some(at) = self.small[..self.tries]
+            .iter()
+            .position(|&small| small == id)
+        else {
+            return false;
+        };
+        self.is_small_answered = true;
+        if at + 1 == self.tries {
+            self.due = self.due.min(now + OVERTAKEN);
+        }
+        true
+    }
+
+    fn large(&self) -> &[u64] {
+        &self.large[..self.tries]
+    }
+}
+
 impl Search {
     fn asked(&self) -> &[Asked] {
         &self.asked[..self.used]
     }
 
-    /// Returns the size of the probe with that id.
-    fn size_of(&self, id: u64) -> Option<u16> {
-        let asked = self.asked().iter().find(|asked| asked.id == id);
-        let base = (self.base == id).then_some(BASE);
-        asked.map(|asked| asked.bytes).or(base)
+    /// Returns the size of the probe that the echo answers. That of the base size left last, so
+    /// that what its try still lacks is most likely lost.
+    fn handle_echo(&mut self, now: Mono, id: u64) -> Option<u16> {
+        if let Some(at) = self.base[..self.tries].iter().position(|&base| base == id) {
+            if at + 1 == self.tries {
+                self.due = self.due.min(now + OVERTAKEN);
+            }
+            self.is_answered = true;
+            return Some(BASE);
+        }
+        let bytes = self.asked().iter().find(|asked| asked.id == id)?.bytes;
+        self.is_answered = true;
+        Some(bytes)
     }
 
     /// Returns whether a size above `limit` may still be answered.
@@ -366,15 +407,17 @@ impl Search {
             .any(|asked| asked.bytes > limit && asked.bytes < self.too_big)
     }
 
-    fn send(&self, limit: u16, tools: &mut Tools<'_>) {
-        if !self.is_answered {
-            tools.send(self.base, BASE_BYTES);
-        }
+    fn send(&mut self, now: Mono, wait: Duration, limit: u16, tools: &mut Tools<'_>) {
         for asked in self.asked() {
             if asked.bytes > limit && asked.bytes < self.too_big {
                 tools.send(asked.id, usize::from(asked.bytes));
             }
         }
+        let base = tools.ids.u64(..);
+        tools.send(base, BASE_BYTES);
+        self.base[self.tries] = base;
+        self.tries += 1;
+        self.due = now + wait;
     }
 }
 

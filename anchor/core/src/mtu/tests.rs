@@ -9,7 +9,7 @@ use super::*;
 const MS: Duration = Duration::from_millis(1);
 const SECOND: Duration = Duration::from_secs(1);
 
-/// With a round trip under 50 ms; the module's promise.
+/// With a round trip under 100 ms; the module's promise.
 const NOTICED: Duration = Duration::from_millis(1000);
 
 #[test]
@@ -102,6 +102,22 @@ fn a_path_that_shrinks_under_traffic_is_noticed_within_a_second() {
 }
 
 #[test]
+fn a_path_that_shrinks_is_noticed_soon_though_round_trips_varied() {
+    let mut path = Simulation::new(18, 1420, 1420);
+    path.traffic = 1420;
+    path.start(Underlay::Ipv6);
+    for rtt in [5, 900, 5, 700, 20] {
+        path.rtt = rtt * MS;
+        path.run(3 * SECOND);
+    }
+
+    path.passes = 1220;
+    let took = path.run_until(5 * SECOND, |path| path.limit() <= 1220);
+
+    assert!(took <= NOTICED, "{took:?}");
+}
+
+#[test]
 fn a_path_that_grows_is_found_by_the_next_raise() {
     let mut path = Simulation::new(8, 1420, 1250);
     path.traffic = 1420;
@@ -130,7 +146,7 @@ fn a_path_without_large_packets_sends_no_probe_and_has_no_timer() {
 }
 
 #[test]
-fn traffic_at_the_limit_costs_two_probes_a_second() {
+fn traffic_at_the_limit_costs_five_probes_a_second() {
     let mut path = Simulation::new(10, 1420, 1420);
     path.traffic = 1420;
     path.start(Underlay::Ipv6);
@@ -140,7 +156,7 @@ fn traffic_at_the_limit_costs_two_probes_a_second() {
     path.run(60 * SECOND);
 
     assert!(
-        path.sent.len() - before <= 100,
+        path.sent.len() - before <= 300,
         "{}",
         path.sent.len() - before
     );
@@ -248,7 +264,8 @@ fn peers_do_not_share_ids_or_limits() {
 
     let largest = probes
         .iter()
-        .rfind(|probe| probe.peer == PeerIx(1))
+        .filter(|probe| probe.peer == PeerIx(1))
+        .max_by_key(|probe| probe.bytes)
         .unwrap();
     assert!(!mtu.handle_echo(now, PeerIx(2), largest.id));
     assert!(mtu.handle_echo(now, PeerIx(1), largest.id));
@@ -319,7 +336,7 @@ proptest! {
         path.traffic = 1420;
         path.start(Underlay::Ipv6);
         // At 10 % loss a confirmation whose small probes were all lost is repeated.
-        let noticed = NOTICED.max(CONFIRM_EVERY + path.rtt * 8) + 20 * MS;
+        let noticed = NOTICED.max(600 * MS + path.rtt * 4) + 20 * MS;
         let tries = if loss == 0 { 1 } else { 16 };
 
         for (passes, seconds) in steps {
