@@ -114,9 +114,8 @@ pub(crate) fn uninstall(layout: &Layout, flags: UninstallFlags) -> Outcome {
 /// Runs the daemon in the foreground, configured first when there are flags.
 pub(crate) fn run(layout: &Layout, flags: &RunFlags) -> Outcome {
     let config = if flags.up.is_empty() && !is_ticket_offered(&flags.up) {
-        let config = Config::load(layout)?;
         needs_root()?;
-        config
+        Config::load(layout)?
     } else {
         if service::is_root() {
             needs_no_daemon(layout)?;

@@ -1,7 +1,6 @@
-//! Where peers are: which real addresses stand behind the one made-up address by which QUIC
-//! knows a peer. QUIC pins a connection to an address; here a path may change beneath it.
-//! Not for data packets (the data thread keeps its own copy of a peer's path) and not for
-//! deciding whom to dial. Driven by the QUIC socket (in and out) and by the control loop.
+//! Where peers are: which real addresses stand behind the made-up address by which QUIC knows a
+//! peer, so that a path may change beneath a connection. Not for data packets (the data thread has
+//! its own copy of a path), nor whom to dial. Driven by the QUIC socket and the control loop.
 //!
 //! The law:
 //! - A peer has at most one *current* way: the one over which it last authenticated itself.
@@ -10,11 +9,14 @@
 //!   there. An authenticated owner ends a dialled one and a former authenticated one.
 //! - While a peer is dialled and has no current way, packets for it go to all its candidates,
 //!   until one of them is heard from; then to that one only, for [`ANSWER_HOLDS`] at a time, so
-//!   that the far end sees one source. A dial takes only candidates nobody else owns.
+//!   that the far end sees one source. A dial takes only candidates nobody else owns and from
+//!   which no stranger was heard lately: the peer may be dialling us, under the name it has.
 //! - A source without an owner stays itself. The far end of such a connection moves to its
 //!   made-up address (a QUIC migration) once it is confirmed.
 //! - An address dialled without knowing whose it is (a ticket's) has a made-up address of its
 //!   own, which becomes one more name of the peer that turns out to live there.
+
+mod strangers;
 
 use std::net::{IpAddr, Ipv6Addr, SocketAddr, SocketAddrV6};
 use std::time::Duration;
@@ -25,6 +27,7 @@ use thiserror::Error;
 use crate::ids::PeerIx;
 use crate::table::{self, Map};
 use crate::time::Mono;
+use strangers::Strangers;
 
 /// Candidates kept for one peer; the rest of a longer list is ignored. Each costs one copy of
 /// the first flight of a dial, and hosts rarely have more addresses that differ in reach.
@@ -86,6 +89,7 @@ pub struct Paths {
     peers: Map<PeerIx, Peer>,
     unknown: Map<UnknownIx, Unknown>,
     owners: Map<SocketAddr, Owner>,
+    strangers: Strangers,
     next_unknown: u32,
 }
 
@@ -136,6 +140,7 @@ impl Paths {
             peers: table::map(seed),
             unknown: table::map(seed ^ 1),
             owners: table::map(seed ^ 2),
+            strangers: Strangers::new(seed ^ 3),
             next_unknown: 0,
         }
     }
@@ -160,7 +165,7 @@ impl Paths {
     ///
     /// # Errors
     /// See [`CannotDial`].
-    pub fn start_dial(&mut self, peer: PeerIx) -> Result<SocketAddr, CannotDial> {
+    pub fn start_dial(&mut self, now: Mono, peer: PeerIx) -> Result<SocketAddr, CannotDial> {
         let entry = self.peers.get(&peer).ok_or(CannotDial::NoCandidates)?;
         if entry.dial.is_some() {
             return Err(CannotDial::TooMany);
@@ -175,7 +180,7 @@ impl Paths {
             .candidates
             .iter()
             .copied()
-            .filter(|at| !self.owners.contains_key(at))
+            .filter(|at| !self.owners.contains_key(at) && !self.strangers.is_recent(now, at))
             .collect();
         if remotes.is_empty() {
             return Err(CannotDial::Taken);
@@ -341,7 +346,10 @@ impl Paths {
             return None;
         }
         let name = match self.owners.get(&way.remote).copied() {
-            None => return Some(way.remote),
+            None => {
+                self.strangers.hear(now, &way.remote);
+                return Some(way.remote);
+            }
             Some(Owner::Confirmed(peer)) => {
                 let entry = self.peers.get_mut(&peer)?;
                 entry.current = Some(way);

@@ -33,8 +33,12 @@ const MAX_BODY_BYTES: usize = 16 * 1024;
 /// Also the smallest that hyper takes.
 const MAX_HEADER_BYTES: usize = 8 * 1024;
 
-/// A local client sends its request at once; this also ends idle kept-alive connections.
+/// A local client sends its request's body at once.
 const READ_LIMIT: Duration = Duration::from_secs(10);
+
+/// A local client sends its request's head at once; this also ends idle connections, so that
+/// hundreds of them keep an operator waiting for seconds only.
+const HEAD_LIMIT: Duration = Duration::from_secs(1);
 
 /// How long the control loop may take. The CLI gives up after 5 s; a goodbye takes 1 s.
 const ANSWER_LIMIT: Duration = Duration::from_secs(5);
@@ -93,7 +97,7 @@ async fn serve_connection(stream: UnixStream, requests: mpsc::Sender<Request>) {
     });
     let served = http1::Builder::new()
         .timer(TokioTimer::new())
-        .header_read_timeout(READ_LIMIT)
+        .header_read_timeout(HEAD_LIMIT)
         .max_buf_size(MAX_HEADER_BYTES)
         .serve_connection(TokioIo::new(stream), service)
         .await;

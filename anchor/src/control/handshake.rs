@@ -112,7 +112,7 @@ impl Anchor {
     }
 
     /// Takes message 2.
-    pub(super) fn finish_handshake(&mut self, now: Mono, conn: ConnId, noise: &Noise) {
+    pub(super) fn finish_handshake(&mut self, conn: ConnId, noise: &Noise) {
         let Some(key) = self.peers.conn(conn).map(|conn| conn.key) else {
             return;
         };
@@ -129,12 +129,9 @@ impl Anchor {
         let Some(handshake) = entry.handshake.take_if(|_| is_ours) else {
             return;
         };
-        let took = now.since(handshake.started);
         match handshake.initiator.finish(&noise.bytes) {
             Ok(keys) => {
                 self.install(key, keys);
-                self.data
-                    .run(move |plane, now| plane.set_rtt(now.mono, peer, took));
             }
             Err(error) => warn!(anchor = %key.id().short(), %error, "no data keys"),
         }

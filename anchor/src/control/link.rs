@@ -252,10 +252,6 @@ impl Anchor {
         }
         self.greet(now, conn);
         self.refresh_paths(peer);
-        if let Some(rtt) = self.quic.rtt(conn) {
-            self.data
-                .run(move |plane, now| plane.set_rtt(now.mono, peer, rtt));
-        }
         if outgoing {
             self.shake_hands(now, peer, conn);
         }
@@ -305,7 +301,7 @@ impl Anchor {
             Message::Digest(digest) => self.answer_digest(now, conn, &digest),
             Message::Leave(leave) => self.take_leave(now, &leave, key),
             Message::Noise1(noise) => self.answer_handshake(now, conn, key, &noise),
-            Message::Noise2(noise) => self.finish_handshake(now, conn, &noise),
+            Message::Noise2(noise) => self.finish_handshake(conn, &noise),
             Message::Admitted(admitted) => self.take_admission(now, admitted),
             Message::Ping(number) => self.tell(conn, &Message::Pong(number)),
             // A second Hello says nothing new; the others were handled before.

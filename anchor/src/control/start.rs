@@ -6,13 +6,14 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::Context;
+use anyhow::{Context, bail};
 use conflux_core::clients::{Clients, Lease};
 use conflux_core::identity::Identity;
 use conflux_core::membership::DIGEST_INTERVAL;
 use conflux_core::paths::Paths;
 use conflux_core::plane::{Limits, MTU_BYTES, Own, Plane};
 use conflux_core::routes;
+use ipnet::IpNet;
 use tokio::sync::mpsc;
 use tracing::{info, warn};
 
@@ -62,6 +63,7 @@ pub(crate) async fn start(
     let overlay = identity.key().overlay(&standing.realm);
     let first = wanted(&config, overlay, MTU_BYTES, None);
     let (host, facts) = Host::start(&interface, tun.index(), first).await?;
+    refuse_range_in_use(&config, &facts)?;
 
     let seed = u64::from_ne_bytes(*random_bytes::<8>());
     let now = clock::now();
@@ -155,6 +157,22 @@ pub(crate) async fn start(
         "started"
     );
     Ok(anchor)
+}
+
+/// Clients need a range of their own: one that another interface uses would cut that one off.
+fn refuse_range_in_use(config: &Config, facts: &Facts) -> anyhow::Result<()> {
+    let range = config.client_range;
+    let used = facts.connected.iter().find(|network| match network {
+        IpNet::V4(network) => range.contains(network) || network.contains(&range),
+        IpNet::V6(_) => false,
+    });
+    if let Some(network) = used {
+        bail!(
+            "the client range {range} overlaps {network}, which another interface of this machine \
+             has: nothing was started; choose a free range with --client-range NET"
+        );
+    }
+    Ok(())
 }
 
 fn load_identity(state: &State) -> anyhow::Result<Identity> {

@@ -210,7 +210,7 @@ impl Attempt {
     fn start(&mut self) -> Result<SocketAddr, CannotDial> {
         let mut paths = self.shared.paths.lock();
         let address = match self.target {
-            DialTarget::Peer { peer, .. } => paths.start_dial(peer)?,
+            DialTarget::Peer { peer, .. } => paths.start_dial(crate::clock::now().mono, peer)?,
             DialTarget::Address(remote) => paths.start_unknown_dial(remote)?,
         };
         self.address = Some(address);

@@ -5,10 +5,13 @@ use super::*;
 const ALICE: PeerIx = PeerIx(1);
 const BOB: PeerIx = PeerIx(2);
 
+/// Long after anything else here, so that no stranger is recent.
+const LATER: Mono = Mono::from_nanos(1 << 60);
+
 #[test]
 fn dial_tries_every_candidate_until_one_answers() {
     let mut paths = paths_with(ALICE, &[1, 2]);
-    let alice = paths.start_dial(ALICE).unwrap();
+    let alice = paths.start_dial(LATER, ALICE).unwrap();
 
     assert_eq!(remotes(&paths, ms(0), alice), [at(1), at(2)]);
     assert_eq!(paths.handle_inbound(ms(5), way(2)), Some(alice));
@@ -19,7 +22,7 @@ fn dial_tries_every_candidate_until_one_answers() {
 #[test]
 fn answer_is_held_to_for_a_second_after_the_last_word() {
     let mut paths = paths_with(ALICE, &[1, 2]);
-    let alice = paths.start_dial(ALICE).unwrap();
+    let alice = paths.start_dial(LATER, ALICE).unwrap();
     paths.handle_inbound(ms(0), way(1));
     paths.handle_inbound(ms(500), way(2));
 
@@ -33,7 +36,7 @@ fn answer_is_held_to_for_a_second_after_the_last_word() {
 #[test]
 fn confirmed_peer_is_reached_by_its_current_way_only() {
     let mut paths = paths_with(ALICE, &[1, 2]);
-    let alice = paths.start_dial(ALICE).unwrap();
+    let alice = paths.start_dial(LATER, ALICE).unwrap();
 
     paths.confirm(ALICE, way(2));
     paths.end_dial(ALICE);
@@ -45,7 +48,7 @@ fn confirmed_peer_is_reached_by_its_current_way_only() {
         Some(at(1)),
         "a mere candidate stays itself"
     );
-    assert_eq!(paths.start_dial(ALICE), Ok(alice));
+    assert_eq!(paths.start_dial(LATER, ALICE), Ok(alice));
 }
 
 #[test]
@@ -59,7 +62,7 @@ fn source_without_owner_stays_itself() {
 #[test]
 fn made_up_source_is_refused() {
     let mut paths = paths_with(ALICE, &[1]);
-    let alice = paths.start_dial(ALICE).unwrap();
+    let alice = paths.start_dial(LATER, ALICE).unwrap();
     paths.confirm(
         ALICE,
         Way {
@@ -85,14 +88,14 @@ fn made_up_source_is_refused() {
 fn dial_leaves_out_addresses_that_are_anothers() {
     let mut paths = paths_with(ALICE, &[1, 2]);
     paths.set_candidates(BOB, &[at(2), at(3)]);
-    paths.start_dial(ALICE).unwrap();
+    paths.start_dial(LATER, ALICE).unwrap();
 
-    let bob = paths.start_dial(BOB).unwrap();
+    let bob = paths.start_dial(LATER, BOB).unwrap();
 
     assert_eq!(remotes(&paths, ms(0), bob), [at(3)]);
     paths.end_dial(BOB);
     paths.set_candidates(BOB, &[at(2)]);
-    assert_eq!(paths.start_dial(BOB), Err(CannotDial::Taken));
+    assert_eq!(paths.start_dial(LATER, BOB), Err(CannotDial::Taken));
     assert_eq!(paths.start_unknown_dial(at(2)), Err(CannotDial::Taken));
 }
 
@@ -100,8 +103,11 @@ fn dial_leaves_out_addresses_that_are_anothers() {
 fn peer_without_candidates_cannot_be_dialled() {
     let mut paths = paths_with(ALICE, &[]);
 
-    assert_eq!(paths.start_dial(ALICE), Err(CannotDial::NoCandidates));
-    assert_eq!(paths.start_dial(BOB), Err(CannotDial::NoCandidates));
+    assert_eq!(
+        paths.start_dial(LATER, ALICE),
+        Err(CannotDial::NoCandidates)
+    );
+    assert_eq!(paths.start_dial(LATER, BOB), Err(CannotDial::NoCandidates));
 }
 
 #[test]
@@ -119,7 +125,7 @@ fn newest_proof_takes_an_address_from_its_former_owner() {
 #[test]
 fn proof_ends_the_dial_of_another_at_that_address() {
     let mut paths = paths_with(ALICE, &[1, 2]);
-    let alice = paths.start_dial(ALICE).unwrap();
+    let alice = paths.start_dial(LATER, ALICE).unwrap();
     paths.handle_inbound(ms(0), way(1));
 
     paths.confirm(BOB, way(1));
@@ -145,7 +151,7 @@ fn dialled_address_becomes_one_more_name_of_its_peer() {
     assert_eq!(paths.handle_inbound(ms(2), way(9)), Some(name));
 
     paths.release(name);
-    let own = paths.start_dial(ALICE).unwrap();
+    let own = paths.start_dial(LATER, ALICE).unwrap();
     assert_ne!(own, name);
     assert_eq!(paths.handle_inbound(ms(3), way(9)), Some(own));
     assert!(remotes(&paths, ms(3), name).is_empty());
@@ -191,7 +197,7 @@ fn roaming_needs_a_way_that_stands() {
 #[test]
 fn farewell_of_a_demoted_peer_goes_the_last_way() {
     let mut paths = paths_with(ALICE, &[2]);
-    let alice = paths.start_dial(ALICE).unwrap();
+    let alice = paths.start_dial(LATER, ALICE).unwrap();
     paths.confirm(ALICE, way(1));
     paths.end_dial(ALICE);
 
@@ -199,7 +205,7 @@ fn farewell_of_a_demoted_peer_goes_the_last_way() {
 
     assert_eq!(remotes(&paths, ms(0), alice), [at(1)]);
     assert_eq!(paths.confirmed_at(at(1)), None);
-    paths.start_dial(ALICE).unwrap();
+    paths.start_dial(LATER, ALICE).unwrap();
     assert_eq!(remotes(&paths, ms(0), alice), [at(2)]);
 }
 
@@ -306,7 +312,7 @@ fn apply(paths: &mut Paths, names: &mut Vec<SocketAddr>, now: Mono, step: Step) 
             let places: Vec<SocketAddr> = places.into_iter().map(at).collect();
             paths.set_candidates(peer(who), &places);
         }
-        Step::StartDial(who) => drop(paths.start_dial(peer(who))),
+        Step::StartDial(who) => drop(paths.start_dial(LATER, peer(who))),
         Step::EndDial(who) => paths.end_dial(peer(who)),
         Step::StartUnknown(place) => names.extend(paths.start_unknown_dial(at(place))),
         Step::Adopt(index, who) => {
@@ -392,4 +398,23 @@ fn way(port: u16) -> Way {
 
 fn ms(millis: u64) -> Mono {
     Mono::from_nanos(millis * 1_000_000)
+}
+
+#[test]
+fn a_source_in_the_middle_of_a_handshake_keeps_its_name() {
+    let now = Mono::from_nanos(5_000_000_000);
+    let mut paths = Paths::new(7);
+    paths.set_candidates(ALICE, &[at(1)]);
+    let way = Way {
+        remote: at(1),
+        local: None,
+    };
+
+    assert_eq!(paths.handle_inbound(now, way), Some(at(1)));
+    let during = paths.start_dial(now, ALICE);
+    assert_eq!(paths.handle_inbound(now, way), Some(at(1)));
+    let after = paths.start_dial(now + Duration::from_secs(2), ALICE);
+
+    assert_eq!(during, Err(CannotDial::Taken));
+    assert!(after.is_ok());
 }

@@ -440,14 +440,6 @@ impl Plane {
     fn is_behind(&self, address: IpAddr) -> bool {
         matches!(self.host_of(address), Some(Host::Behind(_)))
     }
-
-    /// Returns the address ICMP errors of this anchor come from, in the version of `like`.
-    fn errors_from(&self, like: IpAddr) -> IpAddr {
-        match like {
-            IpAddr::V4(_) => self.own.ipv4.unwrap_or(OWN_HOST).into(),
-            IpAddr::V6(_) => self.own.overlay.into(),
-        }
-    }
 }
 
 /// Returns a position among sent frames as liveness counts it.

@@ -464,7 +464,8 @@ impl Plane {
 
     /// Tells the sender of a packet by ICMP that it goes nowhere.
     fn refuse(&mut self, head: &mut Head<'_>, packet: &Packet, why: Unreachable) {
-        let from = self.errors_from(packet.source);
+        // From the address asked for: a kernel drops what seems to come from itself.
+        let from = packet.destination;
         let mut error = Vec::new();
         if build_unreachable(&mut error, head.packet(), from, why).is_ok() {
             self.outputs.push_back(Output::ToHost(error));
