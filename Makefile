@@ -7,13 +7,14 @@ SUDO       := $(if $(filter 0,$(shell id -u)),,sudo)
 SOAK_CASES ?= 20000
 ARGS       ?=
 
-.PHONY: help build setup test lint deny unit e2e demo soak up down uninstall
+.PHONY: help build setup test lint deny unit e2e soak demo show up down uninstall
 
 help:
 	@echo "make up [ARGS=..]   build, install and start on this machine"
 	@echo "make down           stop, keep everything"
 	@echo "make uninstall      stop and remove everything"
-	@echo "make demo           a failover to watch, in namespaces of its own"
+	@echo "make demo           a realm of five machines on this one, told step by step"
+	@echo "make show           every promise measured on this machine, in a table (ARGS=..)"
 	@echo "make test           install what is missing, then every check (lint, deny, unit, e2e)"
 	@echo "make soak           the randomised tests, for long (SOAK_CASES=$(SOAK_CASES) each)"
 
@@ -47,13 +48,14 @@ unit:
 e2e: build
 	$(SUDO) env "PATH=$$PATH" CONFLUX_BIN="$(CONFLUX)" $(CARGO) nextest run --locked -p e2e
 
-demo: build
-	$(SUDO) env "PATH=$$PATH" CONFLUX_BIN="$(CONFLUX)" \
-	  $(CARGO) run --release --locked --quiet -p e2e --bin demo -- $(ARGS)
-
 soak:
 	PROPTEST_CASES=$(SOAK_CASES) $(CARGO) nextest run --locked --release \
 	  --features conflux-core/soak -p conflux-proto -p conflux-core
+
+demo show: build
+	packaging/setup.sh
+	$(CARGO) build --release --locked -p e2e --bins
+	$(SUDO) env CONFLUX_BIN="$(CONFLUX)" "$(TARGET)/release/$@" $(ARGS)
 
 up: build
 	$(SUDO) install -m 0755 "$(CONFLUX)" /usr/local/bin/conflux

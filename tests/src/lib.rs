@@ -1,12 +1,13 @@
 //! The lab: machines as network namespaces in one process, the links between them, anchors and
 //! workloads on them, and what the end-to-end tests, `show` and `demo` measure with it all.
 //!
-//! A panic here is a failed test; messages say what was being tried. Only the built `conflux`
-//! binary is under test, never a part of it linked in.
+//! A panic here is a failed test; messages say what was being tried. Under test is the built `conflux`
+//! binary; [`hostile`] alone links parts of the product.
 
 pub mod anchor;
 pub mod clock;
 pub mod host;
+pub mod hostile;
 mod kernel;
 mod lab;
 mod links;

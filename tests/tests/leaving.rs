@@ -2,9 +2,9 @@
 
 use std::time::{Duration, Instant};
 
-use e2e::scenario::{Fault, Plan, Realm, SHARED_NETWORK, at, port};
+use e2e::scenario::{Fault, Plan, Realm, SHARED_NETWORK, Talk, at, port, release_reader};
 use e2e::wait;
-use e2e::work::{Download, Reader};
+use e2e::work::Download;
 
 /// The bar for the next success after a leave.
 const AT_ONCE: Duration = Duration::from_millis(100);
@@ -35,26 +35,26 @@ fn after_down_the_next_request_succeeds_within_100_ms() {
 
 #[test]
 fn after_down_every_open_connection_is_reset_at_once_though_silent() {
-    let mut realm = Realm::start(&Plan::of(3, 1));
-    let client = &realm.clients[0];
-    let holder = client.get().unwrap();
-    let silent = Reader::start(&client.host, at(port::SILENT)).unwrap();
-    let download = Download::start(&client.host, at(port::ENDLESS)).unwrap();
-    wait::until(Duration::from_secs(5), "the download to run", || {
-        download.bytes() > 100_000
-    });
-    let place = realm.place_of(&holder);
+    for talk in [Talk::Silent, Talk::JustAsked] {
+        let mut realm = Realm::start(&Plan::of(3, 1));
+        realm.clients[0].get().unwrap();
+        let download = Download::start(&realm.clients[0].host, at(port::ENDLESS)).unwrap();
+        wait::until(Duration::from_secs(5), "the download to run", || {
+            download.bytes() > 100_000
+        });
 
-    let began = Instant::now();
-    Fault::Down.strike(&mut realm, place);
-    let (after, read) = silent.released(began, Duration::from_secs(5));
+        let (_, released) = release_reader(&mut realm, Fault::Down, talk);
 
-    assert!(is_reset(&read), "{read:?}");
-    // The reset may be spread over 200 ms; the command itself takes a moment to be heard.
-    assert!(after < Duration::from_millis(400), "{after:?}");
-    wait::until(Duration::from_secs(1), "the download to end", || {
-        download.ended().is_some()
-    });
+        assert!(released.is_reset(), "{talk:?}: {released:?}");
+        // The reset may be spread over 200 ms; the command itself takes a moment to be heard.
+        assert!(
+            released.after < Duration::from_millis(400),
+            "{talk:?}: {released:?}"
+        );
+        wait::until(Duration::from_secs(1), "the download to end", || {
+            download.ended().is_some()
+        });
+    }
 }
 
 #[test]
@@ -112,8 +112,4 @@ fn after_the_last_holder_left_a_new_connection_is_refused_at_once() {
         "{answer:?} {:?}",
         began.elapsed()
     );
-}
-
-fn is_reset(read: &std::io::Result<usize>) -> bool {
-    matches!(read, Err(error) if error.kind() == std::io::ErrorKind::ConnectionReset)
 }

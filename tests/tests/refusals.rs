@@ -257,7 +257,11 @@ fn whoever_is_not_root_is_told_so_with_13() {
             host.command("mkdir").args(["-p", "/run/fresh/etc"]).must();
             fs::write(host.outside_path("/run/fresh/etc/conflux.toml"), "").unwrap();
         }
-        let extra: &[&str] = if verb == "uninstall" { &["--yes"] } else { &[] };
+        let extra: &[&str] = match verb {
+            "uninstall" => &["--yes"],
+            "up" | "run" => &["--ipv4", "10.128.0.9"],
+            _ => &[],
+        };
         let answer = host
             .command("setpriv")
             .args(["--reuid=65534", "--regid=65534", "--clear-groups", copy])

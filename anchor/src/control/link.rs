@@ -41,6 +41,10 @@ impl Anchor {
                     debug!(anchor = %self.short(peer), %error, "dial failed");
                     let spread = self.random.f64();
                     self.peers.end_dial(peer, now, false, spread);
+                    if let Some(entry) = self.peers.get_mut(peer) {
+                        entry.dials_v6 = !entry.dials_v6;
+                    }
+                    self.refresh_paths(peer);
                 }
                 DialTarget::Address(address) => {
                     self.note_seed_failed(now, address, &error.to_string());
@@ -377,6 +381,16 @@ impl Anchor {
             self.skewed.insert(key, ahead);
         } else {
             self.skewed.remove(&key);
+        }
+    }
+
+    /// Sends something over the connections of a peer: one that has restarted does not know them
+    /// any more and says so at once, and is dialled anew. Otherwise the next keepalive would tell,
+    /// seconds later.
+    pub(super) fn ask_whether_restarted(&self, peer: PeerIx) {
+        let conns = self.peers.get(peer).map(|peer| peer.conns.clone());
+        for conn in conns.into_iter().flatten() {
+            self.tell(conn, &Message::Ping(0));
         }
     }
 

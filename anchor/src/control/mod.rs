@@ -226,6 +226,7 @@ impl Anchor {
                 };
                 self.paths.lock().roam(peer, way);
             }
+            Event::Unanswered(peer) => self.ask_whether_restarted(peer),
             Event::Failed {
                 peer,
                 moved,

@@ -64,6 +64,8 @@ pub(super) struct Peer {
     pub(super) handshake: Option<Handshake>,
     /// There was a connection once.
     pub(super) was_connected: bool,
+    /// The next dial goes to IPv6 endpoints where there are both.
+    pub(super) dials_v6: bool,
     /// Data keys were agreed on since it was last gone.
     pub(super) has_keys: bool,
     /// How often the data thread asked for new keys since the last ones.
@@ -102,6 +104,7 @@ impl Peers {
                 handshake: None,
                 was_connected: false,
                 has_keys: false,
+                dials_v6: false,
                 rotations_asked: 0,
                 dial,
             },

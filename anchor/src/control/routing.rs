@@ -85,7 +85,17 @@ impl Anchor {
             .collect();
         let current = {
             let mut paths = self.paths.lock();
-            paths.set_candidates(peer, &usable);
+            // One family at a time, the other after a dial that failed: QUIC follows one way of a
+            // peer, and answers over two at once make it drop one side's handshake.
+            let wants_v6 = self.peers.get(peer).is_some_and(|peer| peer.dials_v6);
+            let has_both =
+                usable.iter().any(SocketAddr::is_ipv4) && usable.iter().any(SocketAddr::is_ipv6);
+            let dialled: Vec<SocketAddr> = usable
+                .iter()
+                .copied()
+                .filter(|at| !has_both || at.is_ipv6() == wants_v6)
+                .collect();
+            paths.set_candidates(peer, &dialled);
             paths.current(peer)
         };
         let all: Vec<Path> = current
@@ -105,8 +115,13 @@ impl Anchor {
 
     /// Passes the current way to a peer on to the data thread.
     pub(super) fn refresh_paths(&mut self, peer: PeerIx) {
-        let candidates = self.paths.lock().candidates(peer).to_vec();
-        self.set_endpoints(peer, &candidates);
+        let key = self.peers.get(peer).map(|peer| peer.key);
+        let advert = key.and_then(|key| self.membership.get(&key));
+        let endpoints = match advert {
+            Some(entry) => entry.advert().endpoints.clone(),
+            None => self.paths.lock().candidates(peer).to_vec(),
+        };
+        self.set_endpoints(peer, &endpoints);
     }
 
     /// Says whether an address lies outside of the overlay: never an endpoint otherwise.

@@ -54,6 +54,8 @@ pub struct Answer {
 /// A program that runs along; killed when dropped.
 pub struct Program {
     child: Child,
+    /// A host's first process cannot end before its last child is reaped, which is done here.
+    _host: Host,
 }
 
 impl HostCommand {
@@ -197,7 +199,10 @@ impl HostCommand {
                 }
                 Scope::Network => self.command.spawn(),
             }?;
-            Ok(Program { child })
+            Ok(Program {
+                child,
+                _host: self.host,
+            })
         })
     }
 }

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use super::realm::{ANSWER_LIMIT, Realm, at, port};
 use crate::host::Host;
+use crate::lab::Lab;
 use crate::wait;
 use crate::work;
 
@@ -57,28 +58,40 @@ impl Flood {
         }
     }
 
-    /// Sends `count` datagrams, as fast as they go, to the holders in turn.
+    /// Sends datagrams to the holders in turn, as fast as the lab carries them, until `count` have
+    /// been handed over; how long that took and how many they were.
     ///
     /// # Panics
     ///
     /// When the host cannot send at all.
-    pub fn send(&self, count: u64) -> Duration {
-        let socket = self
-            .host
-            .enter(|| UdpSocket::bind("0.0.0.0:0"))
-            .expect("a port is free");
+    pub fn send(&self, lab: &Lab, count: u64) -> (Duration, u64) {
+        /// A network card's queue is short; what is beyond it is lost before the switch sees it.
+        const AHEAD: u64 = 400;
+        let out = lab.out_of(&self.host);
+        let socket = self.host.enter(|| UdpSocket::bind("0.0.0.0:0"));
+        let socket = socket.expect("a port is free");
         let mut chance = fastrand::Rng::with_seed(count);
         let mut datagram = Vec::with_capacity(2048);
-        let began = Instant::now();
-        for number in 0..count {
-            self.fill(&mut datagram, &mut chance);
-            let place = usize::try_from(number).unwrap_or(0) % self.targets.len();
-            if socket.send_to(&datagram, self.targets[place]).is_err() {
-                // A full queue of the sending host.
+        let (began, before) = (Instant::now(), out.carried().frames);
+        let mut sent = 0;
+        loop {
+            let carried = out.carried().frames - before;
+            if carried >= count {
+                return (began.elapsed(), carried);
+            }
+            if sent > carried + AHEAD {
+                // What was lost on the way is sent anew.
+                sent = carried;
                 wait::pass(Duration::from_millis(1));
             }
+            for _ in 0..AHEAD / 4 {
+                self.fill(&mut datagram, &mut chance);
+                let place = usize::try_from(sent).unwrap_or(0) % self.targets.len();
+                if socket.send_to(&datagram, self.targets[place]).is_ok() {
+                    sent += 1;
+                }
+            }
         }
-        began.elapsed()
     }
 
     fn fill(&self, datagram: &mut Vec<u8>, chance: &mut fastrand::Rng) {

@@ -2,14 +2,18 @@
 
 mod fault;
 mod flood;
+mod moves;
 mod realm;
 mod shares;
 mod stay;
+mod town;
 
 pub use fault::{Fault, Noticed, REQUESTS_PER_SECOND};
 pub use flood::Flood;
+pub use moves::{Alone, Released, Talk, connect_across_a_kill, leave_alone, release_reader};
 pub use realm::{
     ANSWER_LIMIT, Client, Holder, Lan, Plan, Realm, SETTLE_LIMIT, SHARED, SHARED_NETWORK, at, port,
 };
 pub use shares::{DISTANCES, distant_realm, shares_of};
 pub use stay::{Stayed, Staying};
+pub use town::{COMPARTMENTS, Town};

@@ -5,12 +5,15 @@ use std::io::{self, Read, Write};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream, UdpSocket};
 use std::sync::Mutex;
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use socket2::{Domain, Socket, Type};
 
 use super::service::lock;
 use crate::host::Host;
+
+/// How long a client of a datagram service waits before it asks again, as one does.
+const ASK_AGAIN: Duration = Duration::from_millis(500);
 
 /// Asks over HTTP from `source` (any when absent) and returns the body.
 ///
@@ -64,7 +67,7 @@ pub fn connect_here(
     Ok(socket.into())
 }
 
-/// Sends one datagram and returns the answer of a [`super::UdpService::echo`], without the echo.
+/// Asks by datagram, again while nothing comes, and returns the answer of a [`super::UdpService::echo`], without the echo.
 ///
 /// # Errors
 ///
@@ -93,11 +96,17 @@ pub fn ask_udp_here(
         SocketAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
     };
     let socket = UdpSocket::bind((source.unwrap_or(any), 0))?;
-    socket.set_read_timeout(Some(limit))?;
+    socket.set_read_timeout(Some(ASK_AGAIN.min(limit)))?;
     socket.connect(target)?;
-    socket.send(b"who")?;
+    let end = Instant::now() + limit;
     let mut buffer = [0; 2048];
-    let length = socket.recv(&mut buffer)?;
+    let length = loop {
+        socket.send(b"who")?;
+        match socket.recv(&mut buffer) {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock && Instant::now() < end => {}
+            received => break received?,
+        }
+    };
     let answer = String::from_utf8_lossy(&buffer[..length]).into_owned();
     answer
         .strip_suffix(" who")

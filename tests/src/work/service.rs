@@ -13,6 +13,9 @@ use socket2::{Domain, SockRef, Socket, Type};
 use crate::host::Host;
 use crate::wait;
 
+/// How often a UDP service looks whether it is to end.
+const LOOK_UP: Duration = Duration::from_millis(200);
+
 /// A TCP service; its listener and connections are shut down when it is dropped.
 pub struct TcpService {
     listener: TcpListener,
@@ -30,7 +33,6 @@ pub struct HttpServer {
 
 /// A UDP service; ended when dropped.
 pub struct UdpService {
-    socket: Arc<UdpSocket>,
     stop: Arc<AtomicBool>,
 }
 
@@ -186,7 +188,7 @@ impl UdpService {
     ) -> Self {
         let socket = Self::bind(host, port);
         let stop = Arc::new(AtomicBool::new(false));
-        let (serving, stopped) = (Arc::clone(&socket), Arc::clone(&stop));
+        let (serving, stopped) = (socket, Arc::clone(&stop));
         host.thread("udp", move || {
             let mut buffer = [0; 2048];
             while !stopped.load(Ordering::Relaxed) {
@@ -200,7 +202,7 @@ impl UdpService {
                 }
             }
         });
-        Self { socket, stop }
+        Self { stop }
     }
 
     /// Answers each datagram with `name`, a space and the datagram.
@@ -217,7 +219,7 @@ impl UdpService {
         const STEP: Duration = Duration::from_millis(5);
         let socket = Self::bind(host, port);
         let stop = Arc::new(AtomicBool::new(false));
-        let (serving, stopped) = (Arc::clone(&socket), Arc::clone(&stop));
+        let (serving, stopped) = (socket, Arc::clone(&stop));
         host.thread("stream", move || {
             let mut buffer = [0; 2048];
             while !stopped.load(Ordering::Relaxed) {
@@ -234,7 +236,7 @@ impl UdpService {
                 });
             }
         });
-        Self { socket, stop }
+        Self { stop }
     }
 
     fn bind(host: &Host, port: u16) -> Arc<UdpSocket> {
@@ -242,7 +244,7 @@ impl UdpService {
             .enter(|| UdpSocket::bind((Ipv6Addr::UNSPECIFIED, port)))
             .unwrap_or_else(|error| panic!("UDP port {port} of {}: {error}", host.name()));
         socket
-            .set_read_timeout(Some(Duration::from_millis(200)))
+            .set_read_timeout(Some(LOOK_UP))
             .expect("a socket takes a timeout");
         Arc::new(socket)
     }
@@ -251,8 +253,6 @@ impl UdpService {
 impl Drop for UdpService {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Relaxed);
-        // Wakes the reader at once, though the socket was never connected.
-        let _ = SockRef::from(&*self.socket).shutdown(Shutdown::Both);
     }
 }
 

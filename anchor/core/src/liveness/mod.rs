@@ -180,7 +180,9 @@ impl Liveness {
     }
 
     /// An echo arrived. Returns the round-trip time; `None` when the probe is unknown, was
-    /// echoed before, or was out while a guard struck, so that the time would mislead.
+    /// echoed before, or the time would mislead: the probe was out while a guard struck, a newer
+    /// one was sent since, or the peer has failed. A holder that was stopped and goes on echoes
+    /// all it was asked meanwhile, and only the last of it is near a round trip.
     pub fn handle_echo(&mut self, now: Mono, peer: PeerIx, probe: u64) -> Option<Duration> {
         self.handle_heard(now, peer);
         let anew = self.anew;
@@ -189,7 +191,7 @@ impl Liveness {
             self.events.push_back(Event::Returned { peer });
         }
         self.schedule(peer);
-        (echoed.sent_at >= anew).then(|| now.since(echoed.sent_at))
+        (echoed.is_measure && echoed.sent_at >= anew).then(|| now.since(echoed.sent_at))
     }
 
     /// Any authenticated frame arrived.
@@ -241,6 +243,12 @@ impl Liveness {
     /// and [`Event::Returned`] comes once it answers.
     pub fn set_wanted(&mut self, now: Mono, peer: PeerIx, wanted: bool) {
         self.change(now, peer, |state, now, _| state.set_wanted(now, wanted));
+    }
+
+    /// A packet found no holder but this one and others that have failed too: it is wanted, and
+    /// its first answers in a row bring it back, however often it has flapped.
+    pub fn handle_stranded(&mut self, now: Mono, peer: PeerIx) {
+        self.change(now, peer, |state, now, _| state.handle_stranded(now));
     }
 
     /// Says whether flows of a group the peer is in exist: its round-trip time is then measured

@@ -80,6 +80,8 @@ pub(super) struct Fired {
 pub(super) struct Echoed {
     pub(super) sent_at: Mono,
     pub(super) is_back: bool,
+    /// The time since it was sent is a round trip, and not the end of an outage.
+    pub(super) is_measure: bool,
 }
 
 /// A question that is repeated until it is answered or too old.
@@ -145,12 +147,17 @@ impl Peer {
     }
 
     pub(super) fn handle_echo(&mut self, now: Mono, id: u64, anew: Mono) -> Option<Echoed> {
-        let sent_at = self.open.take(id)?;
+        let answered = self.open.take(id)?;
+        let sent_at = answered.sent_at;
         self.marks.prove_until(sent_at);
         self.handle_proven(now, sent_at, anew);
         self.refresh = self.refresh.map(|_| now + REFRESH_INTERVAL);
         let is_back = self.readmission.handle_echo(now, sent_at);
-        Some(Echoed { sent_at, is_back })
+        Some(Echoed {
+            sent_at,
+            is_back,
+            is_measure: answered.is_newest && !self.is_failed(),
+        })
     }
 
     pub(super) fn handle_heard(&mut self, now: Mono) {
@@ -194,6 +201,10 @@ impl Peer {
 
     pub(super) fn set_wanted(&mut self, now: Mono, is_wanted: bool) {
         self.readmission.set_wanted(now, is_wanted);
+    }
+
+    pub(super) fn handle_stranded(&mut self, now: Mono) {
+        self.readmission.handle_stranded(now);
     }
 
     /// `spread` keeps the peers of a large group from being refreshed all at once.

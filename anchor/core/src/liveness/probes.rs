@@ -17,6 +17,15 @@ pub(super) struct ProbeIds {
 pub(super) struct OpenProbes {
     ring: [Option<Probe>; OPEN_PROBES],
     next: usize,
+    newest: Option<u64>,
+}
+
+/// A probe that was echoed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Answered {
+    pub(super) sent_at: Mono,
+    /// None was sent after it.
+    pub(super) is_newest: bool,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -46,21 +55,26 @@ impl OpenProbes {
         Self {
             ring: [None; OPEN_PROBES],
             next: 0,
+            newest: None,
         }
     }
 
     pub(super) const fn note(&mut self, now: Mono, id: u64) {
         self.ring[self.next] = Some(Probe { id, sent_at: now });
         self.next = (self.next + 1) % OPEN_PROBES;
+        self.newest = Some(id);
     }
 
-    /// Returns when the probe was sent; only its first echo is known.
-    pub(super) fn take(&mut self, id: u64) -> Option<Mono> {
+    /// Returns what was known of the probe; only its first echo is known.
+    pub(super) fn take(&mut self, id: u64) -> Option<Answered> {
         let slot = self
             .ring
             .iter_mut()
             .find(|slot| slot.is_some_and(|probe| probe.id == id))?;
-        slot.take().map(|probe| probe.sent_at)
+        slot.take().map(|probe| Answered {
+            sent_at: probe.sent_at,
+            is_newest: self.newest == Some(id),
+        })
     }
 }
 
@@ -87,7 +101,13 @@ mod tests {
         }
 
         assert_eq!(open.take(0), None);
-        assert_eq!(open.take(1), Some(Mono::from_nanos(1)));
+        assert_eq!(
+            open.take(1),
+            Some(Answered {
+                sent_at: Mono::from_nanos(1),
+                is_newest: false
+            })
+        );
         assert_eq!(open.take(1), None);
     }
 }

@@ -93,6 +93,15 @@ impl Readmission {
         }
     }
 
+    /// A packet found no holder but failed ones: a flap is not waited out when there is nobody to
+    /// spare from it.
+    pub(super) fn handle_stranded(&mut self, now: Mono) {
+        self.set_wanted(now, true);
+        if let Some(failed) = &mut self.failed {
+            failed.not_before = failed.at;
+        }
+    }
+
     /// A packet wants the peer again: the next probe need not wait for its turn.
     fn nudge(&mut self, now: Mono) {
         let Some(failed) = self.failed.as_mut().filter(|_| self.is_wanted) else {

@@ -383,6 +383,38 @@ fn each_flap_doubles_the_wait_up_to_a_minute() {
 }
 
 #[test]
+fn a_flap_is_not_waited_out_when_nobody_else_is_left() {
+    let mut bench = Bench::new();
+    bench.answer = true;
+    bench.liveness.set_wanted(bench.mono(), PEER, true);
+    for _ in 0..4 {
+        bench.fail_and_return();
+    }
+
+    bench.liveness.fail(bench.mono(), PEER);
+    bench.liveness.handle_stranded(bench.mono(), PEER);
+    bench.run_for(1_500);
+
+    assert!(!bench.liveness.is_failed(PEER));
+}
+
+#[test]
+fn late_echoes_of_a_peer_that_was_stopped_are_no_round_trips() {
+    let mut bench = Bench::new();
+    bench.send(PEER, 1);
+    let asked = probe_ids(&bench.run_for(1_000));
+    let now = bench.mono();
+
+    let measured: Vec<_> = asked
+        .iter()
+        .filter_map(|id| bench.liveness.handle_echo(now, PEER, *id))
+        .collect();
+
+    assert!(asked.len() >= 3, "{asked:?}");
+    assert_eq!(measured, [millis(100)]);
+}
+
+#[test]
 fn a_failed_peer_raises_no_second_deadline() {
     let mut bench = Bench::new();
     bench.liveness.set_watched(bench.mono(), PEER, true);

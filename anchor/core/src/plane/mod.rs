@@ -171,6 +171,9 @@ pub enum Event {
     Rotate(PeerIx),
     /// The peer's authentic frames come from this path now.
     Roamed(PeerIx, Path),
+    /// The peer is asked once more after it did not answer: should it have restarted, its control
+    /// connection tells.
+    Unanswered(PeerIx),
     /// The peer failed for this client; so many flows moved and so many found no other holder.
     Failed {
         /// Who.

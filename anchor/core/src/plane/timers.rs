@@ -100,6 +100,10 @@ impl Plane {
                 if !self.sessions.can_send(peer) {
                     self.ask_for_session(now.mono, peer);
                 }
+                if self.liveness.is_suspect(peer) || self.liveness.is_failed(peer) {
+                    self.outputs
+                        .push_back(Output::Event(super::Event::Unanswered(peer)));
+                }
             }
             LivenessEvent::Suspect { peer } => {
                 self.sizes.handle_suspect(now.mono, peer);
@@ -306,7 +310,7 @@ impl Plane {
     /// Notes that a packet would have gone to this failed holder.
     pub(super) fn want(&mut self, now: Mono, holder: PeerIx) {
         self.wanted.insert(holder, now);
-        self.liveness.set_wanted(now, holder, true);
+        self.liveness.handle_stranded(now, holder);
         self.schedule_expiry(now);
     }
 
