@@ -7,7 +7,7 @@ SUDO       := $(if $(filter 0,$(shell id -u)),,sudo)
 SOAK_CASES ?= 20000
 ARGS       ?=
 
-.PHONY: help build setup test lint deny unit e2e demo soak up down uninstall
+.PHONY: help build setup test lint deny unit e2e demo soak bench up down uninstall
 
 help:
 	@echo "make up [ARGS=..]   build, install and start on this machine"
@@ -15,6 +15,7 @@ help:
 	@echo "make uninstall      stop and remove everything"
 	@echo "make demo           a failover to watch, in namespaces of its own"
 	@echo "make test           install what is missing, then every check (lint, deny, unit, e2e)"
+	@echo "make bench          the benchmarks of the packet way (docs/performance.md)"
 	@echo "make soak           the randomised tests, for long (SOAK_CASES=$(SOAK_CASES) each)"
 
 build:
@@ -54,6 +55,11 @@ demo: build
 soak:
 	PROPTEST_CASES=$(SOAK_CASES) $(CARGO) nextest run --locked --release \
 	  --features conflux-core/soak -p conflux-proto -p conflux-core
+
+# No namespace, no root: what one core does with packets in memory.
+bench:
+	$(CARGO) bench --locked -p conflux-core --bench micro
+	$(CARGO) bench --locked -p conflux-core --bench scale
 
 up: build
 	$(SUDO) install -m 0755 "$(CONFLUX)" /usr/local/bin/conflux
