@@ -15,7 +15,7 @@ use conflux_proto::signed::Signed;
 use tracing::{debug, info, warn};
 
 use super::link::frame_of;
-use super::{Anchor, Seed};
+use super::{Anchor, SAVE_NEWS_WITHIN, Seed};
 use crate::clock;
 use crate::files::StateFile;
 use crate::quic::{ConnId, NotDelivered};
@@ -66,6 +66,7 @@ impl Anchor {
         }
         if changed {
             self.adverts_changed = true;
+            self.save_at = self.save_at.min(now + SAVE_NEWS_WITHIN);
             self.rebuild(now);
         }
     }

@@ -18,7 +18,7 @@ use tracing::{debug, info, warn};
 use super::Anchor;
 use super::peers::Conn;
 use crate::clock;
-use crate::quic::{ConnId, Connected, DialTarget, Frame, QuicEvent};
+use crate::quic::{ConnId, Connected, DialTarget, Frame, QuicEvent, readable};
 
 /// Differences between two machines' clocks above this are told in `status` (SPEC section 7).
 const SKEW_TOLD_SECS: u64 = 600;
@@ -86,7 +86,7 @@ impl Anchor {
             accepted: false,
             epoch: 0,
         };
-        self.peers.add_conn(conn_entry, now);
+        self.peers.add_conn(conn_entry);
         match self.hello() {
             Some(hello) => self.tell(conn, &Message::Hello(Box::new(hello))),
             None => self.quic.close(conn, "not ready yet"),
@@ -123,10 +123,10 @@ impl Anchor {
         let (key, accepted) = (known.key, known.accepted);
         match message {
             Message::Hello(hello) if !accepted => self.handle_hello(now, conn, key, *hello),
-            Message::Refused(refusal) => self.note_refusal(key, &refusal),
-            Message::Admitted(admitted) => self.take_admission(now, admitted),
+            Message::Refused(refusal) => self.note_refusal(now, key, &refusal),
             message if accepted => self.handle_message(now, conn, key, message),
             Message::Hello(_)
+            | Message::Admitted(_)
             | Message::Adverts(_)
             | Message::Digest(_)
             | Message::Leave(_)
@@ -163,8 +163,10 @@ impl Anchor {
             ),
             Err(Refused::NotAdmitted(_)) => self.admit(now, conn, key, &hello),
             Err(refused) => {
-                let anchor = key.id().short();
-                warn!(%anchor, reason = %refused, "refused an anchor");
+                if let Some(unsaid) = self.remote_lines.admit(now) {
+                    let anchor = key.id().short();
+                    warn!(%anchor, reason = %refused, unsaid, "refused an anchor");
+                }
                 self.refuse(conn, refused.code(), &refused.to_string());
             }
         }
@@ -201,7 +203,9 @@ impl Anchor {
         let credential = match admitted {
             Ok(credential) => credential,
             Err(error) => {
-                warn!(%anchor, reason = %error, "refused a joiner");
+                if let Some(unsaid) = self.remote_lines.admit(now) {
+                    warn!(%anchor, reason = %error, unsaid, "refused a joiner");
+                }
                 let code = match &error {
                     credential::AdmitRefused::Joiner(refused) => refused.code(),
                     credential::AdmitRefused::Admitter(_) | credential::AdmitRefused::Chain(_) => {
@@ -220,17 +224,17 @@ impl Anchor {
 
     /// The far end is a member: connect it with the rest.
     fn accept(&mut self, now: Mono, conn: ConnId, key: AnchorKey, hello: &Hello) {
-        let peer = self.peers.number(key, now);
-        self.quic.bind(conn, peer);
-        let Some(entry) = self.peers.conn_mut(conn) else {
+        let Some((peer, surplus)) = self.peers.accept(conn, hello.epoch, now) else {
             return;
         };
-        entry.accepted = true;
-        entry.epoch = hello.epoch;
-        let (outgoing, remote) = (entry.outgoing, entry.remote);
-        if let Some(peer) = self.peers.get_mut(peer) {
-            peer.was_connected = true;
+        self.quic.bind(conn, peer);
+        if let Some(surplus) = surplus {
+            self.quic.close(surplus, "you have newer connections");
         }
+        let Some(entry) = self.peers.conn(conn) else {
+            return;
+        };
+        let (outgoing, remote) = (entry.outgoing, entry.remote);
         info!(anchor = %key.id().short(), %remote, outgoing, "connected");
         self.note_clock(key, hello.unix_time);
         if !outgoing && !self.was_reached {
@@ -254,6 +258,9 @@ impl Anchor {
 
     /// A member has admitted this anchor, or renewed its credential.
     fn take_admission(&mut self, now: Mono, admitted: Admitted) {
+        if self.standing.credential() == Some(&admitted.credential) {
+            return;
+        }
         let was_member = self.standing.member().is_some();
         let taken = self.standing.take_credential(
             &self.state,
@@ -293,9 +300,10 @@ impl Anchor {
             Message::Leave(leave) => self.take_leave(now, &leave, key),
             Message::Noise1(noise) => self.answer_handshake(now, conn, key, &noise),
             Message::Noise2(noise) => self.finish_handshake(now, conn, &noise),
+            Message::Admitted(admitted) => self.take_admission(now, admitted),
             Message::Ping(number) => self.tell(conn, &Message::Pong(number)),
             // A second Hello says nothing new; the others were handled before.
-            Message::Hello(_) | Message::Pong(_) | Message::Refused(_) | Message::Admitted(_) => {}
+            Message::Hello(_) | Message::Pong(_) | Message::Refused(_) => {}
         }
     }
 
@@ -323,11 +331,14 @@ impl Anchor {
     }
 
     /// A peer told why it will not have us.
-    fn note_refusal(&mut self, key: AnchorKey, refusal: &Refusal) {
+    fn note_refusal(&mut self, now: Mono, key: AnchorKey, refusal: &Refusal) {
         let anchor = key.id().short();
-        warn!(%anchor, reason = refusal.text, "refused by an anchor");
+        let reason = readable(refusal.text.as_bytes());
+        if let Some(unsaid) = self.remote_lines.admit(now) {
+            warn!(%anchor, reason, unsaid, "refused by an anchor");
+        }
         if self.standing.joining().is_some() {
-            self.last_join_error = Some(format!("anchor {anchor} refused: {}", refusal.text));
+            self.last_join_error = Some(format!("anchor {anchor} refused: {reason}"));
         }
     }
 

@@ -50,6 +50,7 @@ use crate::api::Request;
 use crate::clock;
 use crate::data::DataHandle;
 use crate::files::{Config, State};
+use crate::logging::RateLimit;
 use crate::quic::{DialTarget, QuicEvent, QuicHandle, SharedPaths};
 use host::{Facts, Host};
 use peers::Peers;
@@ -62,6 +63,9 @@ pub(crate) use start::start;
 const GOODBYE_WITHIN: Duration = Duration::from_secs(1);
 /// How often client mappings are written down while they change.
 const SAVE_EVERY: Duration = Duration::from_secs(60);
+/// News of peers is written down this soon: a machine that has just joined and loses its power
+/// knows nobody otherwise, its ticket being used up.
+const SAVE_NEWS_WITHIN: Duration = Duration::from_secs(2);
 /// Realms up to this size connect everybody; more connections than this gain nothing, because
 /// floods and digests spread adverts.
 const FULL_MESH: usize = 64;
@@ -120,6 +124,8 @@ pub(crate) struct Anchor {
     save_at: Mono,
     saved_leases: u64,
     handshakes: u32,
+    /// For lines that anybody who finds the port can cause.
+    remote_lines: RateLimit,
     started: Mono,
     random: fastrand::Rng,
     _claims: Vec<crate::udp::Claim>,
@@ -166,10 +172,11 @@ impl Anchor {
             let input = tokio::select! {
                 biased;
                 _ = terminate.recv() => Input::Terminate,
-                event = self.quic_events.recv() => Input::Quic(event),
+                // The operator is heard also while peers flood this anchor with messages.
+                request = requests.recv() => Input::Request(request),
                 event = self.data_events.recv() => Input::Data(event),
                 facts = self.host.facts.recv() => Input::Host(facts),
-                request = requests.recv() => Input::Request(request),
+                event = self.quic_events.recv() => Input::Quic(event),
                 Some(seeds) = self.resolved.recv() => Input::Resolved(seeds),
                 () = sleep_until(wake) => Input::Timer,
             };

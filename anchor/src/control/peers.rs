@@ -21,6 +21,9 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 /// answer is either under way or will not come.
 const HANDSHAKE_WITHIN: Duration = Duration::from_secs(5);
 
+/// One each way, and those that a restart or a changed network has left to time out.
+const MAX_CONNS: usize = 4;
+
 /// A control connection that stands.
 #[derive(Debug)]
 pub(super) struct Conn {
@@ -137,23 +140,46 @@ impl Peers {
         self.conns.get(&conn)
     }
 
-    pub(super) fn conn_mut(&mut self, conn: ConnId) -> Option<&mut Conn> {
-        self.conns.get_mut(&conn)
-    }
-
-    pub(super) fn add_conn(&mut self, conn: Conn, now: Mono) {
-        let peer = self.number(conn.key, now);
-        if let Some(peer) = self.peers.get_mut(&peer) {
+    /// Adds a connection. Its key gets no number by that: strangers bring as many as they like.
+    pub(super) fn add_conn(&mut self, conn: Conn) {
+        if let Some(peer) = self
+            .known(&conn.key)
+            .and_then(|peer| self.peers.get_mut(&peer))
+        {
             peer.conns.push(conn.id);
         }
         self.conns.insert(conn.id, conn);
     }
 
+    /// Makes a connection its peer's, whose number it returns, and names a connection that is one
+    /// too many.
+    pub(super) fn accept(
+        &mut self,
+        conn: ConnId,
+        epoch: u64,
+        now: Mono,
+    ) -> Option<(PeerIx, Option<ConnId>)> {
+        let key = self.conns.get(&conn)?.key;
+        let number = self.number(key, now);
+        let entry = self.conns.get_mut(&conn)?;
+        entry.accepted = true;
+        entry.epoch = epoch;
+        let peer = self.peers.get_mut(&number)?;
+        peer.was_connected = true;
+        if !peer.conns.contains(&conn) {
+            peer.conns.push(conn);
+        }
+        let oldest = peer.conns.iter().copied().min();
+        Some((number, oldest.filter(|_| peer.conns.len() > MAX_CONNS)))
+    }
+
     /// Forgets a connection; the peer is dialled again soon when it was the last one.
     pub(super) fn remove_conn(&mut self, conn: ConnId, now: Mono) -> Option<Conn> {
         let gone = self.conns.remove(&conn)?;
-        let peer = self.numbers.get(&gone.key).copied()?;
-        if let Some(peer) = self.peers.get_mut(&peer) {
+        if let Some(peer) = self
+            .known(&gone.key)
+            .and_then(|peer| self.peers.get_mut(&peer))
+        {
             peer.conns.retain(|other| *other != conn);
             if peer
                 .handshake

@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::Context;
 use conflux_core::clients::{Clients, Lease};
@@ -23,6 +24,7 @@ use super::{Anchor, Carried, SAVE_EVERY};
 use crate::clock;
 use crate::data::{self, DataParts};
 use crate::files::{Config, Layout, State, StateFile};
+use crate::logging::RateLimit;
 use crate::quic::{self, QuicOptions, SharedPaths, TlsIdentity};
 use crate::tun::Tun;
 use crate::udp::{Claim, DataSocket, bind_group};
@@ -30,6 +32,9 @@ use crate::udp::{Claim, DataSocket, bind_group};
 /// The interface's MTU over an underlay of 1500 bytes: 40 of IPv6, 8 of UDP and 32 of a frame
 /// are ours.
 pub(super) const MTU_BYTES: u32 = 1420;
+
+/// Log lines strangers can cause, and in what time.
+const REMOTE_LINES: (u32, Duration) = (10, Duration::from_secs(60));
 
 /// What is bound.
 struct Sockets {
@@ -137,6 +142,7 @@ pub(crate) async fn start(
         save_at: now.mono + SAVE_EVERY,
         saved_leases: past.saved_leases,
         handshakes: past.handshakes,
+        remote_lines: RateLimit::new(REMOTE_LINES.0, REMOTE_LINES.1),
         started: past.started,
         random: fastrand::Rng::with_seed(seed),
         _claims: sockets.claims,

@@ -145,7 +145,7 @@ fn enter(
 pub(super) type Words = Arc<OnceLock<String>>;
 
 /// Returns what a far end said, fit for a log.
-pub(super) fn readable(words: &[u8]) -> String {
+pub(crate) fn readable(words: &[u8]) -> String {
     let text = String::from_utf8_lossy(words);
     text.chars()
         .filter(|letter| !letter.is_control())

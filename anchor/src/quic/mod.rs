@@ -38,6 +38,7 @@ mod restart;
 mod socket;
 mod tls;
 
+pub(crate) use connection::readable;
 pub use handle::QuicHandle;
 pub use socket::{SharedPaths, StraySender};
 pub use tls::{TlsIdentity, WrongAnchor};

@@ -25,6 +25,10 @@ pub(super) struct World {
     pub(super) gap: Duration,
     pub(super) is_group_of_one: bool,
     pub(super) failed: Vec<Failure>,
+    /// A fault was judged local and nobody has been heard since: every count starts anew then.
+    starts_anew: bool,
+    /// When every count last started anew.
+    anew: Mono,
     pub(super) local_verdicts: u32,
     pub(super) answers: u64,
     pub(super) keepalives: u64,
@@ -118,6 +122,8 @@ impl World {
             gap: Duration::ZERO,
             is_group_of_one: false,
             failed: Vec::new(),
+            starts_anew: false,
+            anew: Mono::default(),
             local_verdicts: 0,
             answers: 0,
             keepalives: 0,
@@ -261,6 +267,7 @@ impl World {
             }
             Verdict::Local => {
                 self.local_verdicts += 1;
+                self.starts_anew = true;
                 self.client.restart(now, peer);
             }
         }
@@ -307,6 +314,9 @@ impl World {
 
     /// Tells the reference what was answered. A local fault lets it start anew, too.
     fn settle(&mut self, peer: PeerIx, is_answered: impl Fn(&(Sent, Mono)) -> bool) {
+        if std::mem::take(&mut self.starts_anew) {
+            self.anew = self.now.mono;
+        }
         let holder = self.holder(peer);
         holder.unanswered.retain(|packet| !is_answered(packet));
         let none = Sent {
@@ -357,7 +367,7 @@ impl World {
         let unjudged = self.holders.iter().filter(|holder| !holder.is_judged);
         let oldest = unjudged.filter_map(|holder| holder.unanswered.front());
         oldest
-            .map(|(_, at)| self.now.mono.since(*at))
+            .map(|(_, at)| self.now.mono.since((*at).max(self.anew)))
             .max()
             .unwrap_or_default()
     }

@@ -1,7 +1,10 @@
-//! The locks of the registry, the ways and quinn's connections are taken by several threads.
+//! The locks of the registry, the ways and quinn's connections are taken by several threads, and
+//! sockets do not outlive the end.
 
+use std::net::UdpSocket;
 use std::sync::mpsc::channel;
 use std::thread;
+use std::time::Duration;
 
 use bytes::Bytes;
 
@@ -40,4 +43,17 @@ async fn send_while_binding() {
         bob.handle.send(at_bob, frame.clone()).unwrap();
         assert_eq!(alice.frame(at_alice).await, frame);
     }
+}
+
+#[tokio::test]
+async fn ports_are_free_once_shut_down_while_connections_still_drain() {
+    let (alice, bob, _, _) = pair().await;
+
+    alice
+        .handle
+        .shut_down("starting anew", Duration::ZERO)
+        .await;
+
+    assert!(UdpSocket::bind(alice.addr).is_ok());
+    drop(bob);
 }

@@ -2,14 +2,16 @@
 
 use std::net::{IpAddr, SocketAddr};
 
+use conflux_proto::frame::Flags;
+
 use super::host::{ECHO, HTTP, parse, socket, tcp_packet, udp_packet};
 use super::node::Spec;
-use super::realm::{Realm, SHARED, ms};
+use super::realm::{Realm, SHARED, ms, peer};
 use super::tcp::Connection;
 use crate::packet::{
-    IcmpError, IcmpKind, Protocol, Reason, Transport, build_too_big, build_unreachable,
+    IcmpError, IcmpKind, Offload, Protocol, Reason, Transport, build_too_big, build_unreachable,
 };
-use crate::plane::{DropReason, ToPeer};
+use crate::plane::{DropReason, Head, ToPeer};
 use crate::translate::spelled;
 
 #[test]
@@ -134,6 +136,39 @@ fn a_client_refuses_an_answer_in_words_the_holder_understands() {
         realm.nodes[0].plane.sizes().flows,
         3,
         "errors begin no flows"
+    );
+}
+
+#[test]
+fn each_end_by_itself_names_an_error_by_what_it_quotes() {
+    let client = Spec::client().with_subnet("10.1.0.0/16");
+    let mut realm = Realm::new(1, vec![client, Spec::holder(SHARED)]);
+    realm.send(
+        0,
+        &udp_packet(socket("10.1.0.6", 5000), shared(ECHO), b"hello"),
+    );
+    realm.pass(ms(50));
+    let client = parse(&realm.take(1)[0]).source;
+    let answer = realm.take(0).remove(0);
+    let error = refusal(&answer, [192, 0, 0, 2].into(), Reason::HostUnreachable);
+
+    let mut sent = error.clone();
+    let total = sent.len();
+    let mut head = Head {
+        bytes: &mut sent,
+        start: 0,
+        total,
+    };
+    let mut offload = Offload::PLAIN;
+    let now = realm.now;
+    realm.nodes[0].plane.from_host(now, &mut head, &mut offload);
+    realm.bring(1, peer(0), Flags::NONE, &error);
+
+    assert_eq!(parse(&sent).source, IpAddr::from([10, 1, 0, 6]));
+    let told = realm.take(1).remove(0);
+    assert_eq!(
+        (parse(&told).source, error_of(&told).inner.destination),
+        (client, client)
     );
 }
 

@@ -308,6 +308,32 @@ fn a_failed_holder_that_nobody_wants_is_left_alone_in_the_end() {
 }
 
 #[test]
+fn a_packet_without_a_flow_has_failed_holders_asked_for_a_while() {
+    let mut realm = Realm::new(
+        7,
+        vec![Spec::client(), Spec::holder(SHARED), Spec::client()],
+    );
+    let datagram = udp_packet(socket("192.0.0.2", 9), shared(ECHO), b"x");
+    realm.kill(1);
+    realm.send(0, &datagram);
+    realm.pass(Duration::from_secs(20 * 60));
+    assert_eq!(realm.nodes[0].plane.sizes().flows, 0);
+    let mut sent = realm.nodes[0].plane.counters().frames_sent;
+    let mut sent_in = |realm: &mut Realm, seconds| {
+        realm.pass(Duration::from_secs(seconds));
+        let total = realm.nodes[0].plane.counters().frames_sent;
+        total - std::mem::replace(&mut sent, total)
+    };
+    assert_eq!(sent_in(&mut realm, 60), 0);
+
+    realm.send(0, &datagram);
+
+    assert!(sent_in(&mut realm, 60) >= 12);
+    sent_in(&mut realm, 120);
+    assert_eq!(sent_in(&mut realm, 600), 0);
+}
+
+#[test]
 fn one_way_datagrams_are_never_taken_for_a_dead_holder() {
     let mut realm = Realm::of_holders(7, 2);
     realm.loss = 0.1;

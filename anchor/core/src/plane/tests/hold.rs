@@ -208,6 +208,26 @@ fn thousands_of_flows_that_wait_all_go_on() {
     assert_eq!(realm.take(0).len(), 5000);
 }
 
+#[test]
+fn each_dead_holder_fails_once_however_many_flows_wait() {
+    let spec = Spec::client().with_subnet("10.1.0.0/16");
+    let holder = || Spec::holder(SHARED);
+    let mut realm = Realm::new(4, vec![spec, holder(), holder(), Spec::client()]);
+    realm.pass(SILENCE);
+    realm.kill(1);
+    realm.kill(2);
+
+    for host in 1..=40 {
+        let source = std::net::Ipv4Addr::new(10, 1, 0, host);
+        realm.send(0, &udp_packet((source, 9).into(), shared(ECHO), b"x"));
+        realm.pass(ms(10));
+    }
+    realm.pass(ms(3000));
+
+    assert_eq!(realm.take(0).len(), 40, "each is told");
+    assert_eq!(realm.nodes[0].plane.counters().holder_failures, 2);
+}
+
 fn hello() -> Vec<u8> {
     udp_packet(socket("192.0.0.2", 9), shared(ECHO), b"hello")
 }

@@ -160,6 +160,24 @@ fn idle_flows_and_their_notes_are_forgotten() {
     );
 }
 
+#[test]
+fn many_notes_of_a_busy_flow_are_forgotten_in_time() {
+    let mut realm = Realm::of_holders(4, 2);
+    for port in 0..8000 {
+        realm.send(
+            0,
+            &udp_packet(socket("192.0.0.2", port + 100), shared(ECHO), b"x"),
+        );
+    }
+
+    for _ in 0..33 {
+        realm.pass(ms(30_000));
+        ask(&mut realm);
+    }
+
+    assert_eq!(realm.nodes[0].plane.sizes().connections, 1);
+}
+
 fn ask(realm: &mut Realm) -> u8 {
     realm.send(
         0,

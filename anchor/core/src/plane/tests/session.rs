@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use super::host::{ECHO, HTTP, payload, socket, udp_packet};
+use super::host::{ECHO, HTTP, parse, payload, socket, udp_packet};
 use super::node::Spec;
 use super::realm::{Realm, SHARED, ms, peer};
 use super::tcp::Connection;
@@ -130,10 +130,8 @@ fn a_path_that_works_outlives_a_list_without_it() {
     }];
     let now = realm.now.mono;
     realm.nodes[1].plane.set_paths(now, peer(0), &stale);
-    realm.send(
-        0,
-        &udp_packet(socket("192.0.0.2", 9), shared(ECHO), b"hello"),
-    );
+    let client = parse(&realm.take(1)[0]).source;
+    realm.send(1, &udp_packet(shared(ECHO), (client, 9).into(), b"news"));
     realm.pass(ms(50));
 
     assert_eq!(realm.take(0).len(), 1);

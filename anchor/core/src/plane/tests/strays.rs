@@ -125,8 +125,10 @@ fn garbage_of_a_peer_is_dropped() {
 
 #[test]
 fn a_source_that_is_not_ours_goes_nowhere() {
-    let mut realm = Realm::of_holders(3, 1);
+    // The second is an address of this machine, but peers know it by its overlay address.
     let foreign_six = "2001:db8::1";
+    let client = Spec::client().with_address(foreign_six);
+    let mut realm = Realm::new(3, vec![client, Spec::holder(SHARED)]);
 
     realm.send(0, &udp_packet(socket("172.16.0.1", 9), shared(ECHO), b"x"));
     let overlay = SocketAddr::new(realm.nodes[1].overlay().into(), ECHO);

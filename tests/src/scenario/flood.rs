@@ -1,0 +1,128 @@
+//! A flood of garbage on a holder's UDP port: random datagrams, and real frames of the realm with
+//! bits turned, cut short or replayed.
+
+use std::net::{SocketAddr, UdpSocket};
+use std::time::{Duration, Instant};
+
+use super::realm::{ANSWER_LIMIT, Realm, at, port};
+use crate::host::Host;
+use crate::wait;
+use crate::work;
+
+/// The port anchors listen on by default.
+const ANCHOR_PORT: u16 = 47_474;
+
+/// Real datagrams kept to be mutated.
+const MAX_SAMPLES: usize = 2000;
+
+/// Bytes before the UDP payload in a captured frame: Ethernet, IPv4, UDP.
+const HEADERS: usize = 14 + 20 + 8;
+
+/// A sender beside the realm with samples of its traffic.
+pub struct Flood {
+    host: Host,
+    targets: Vec<SocketAddr>,
+    samples: Vec<Vec<u8>>,
+}
+
+impl Flood {
+    /// Captures some of the realm's traffic and adds a sending host.
+    ///
+    /// # Panics
+    ///
+    /// When nothing can be captured.
+    pub fn prepare(realm: &Realm) -> Self {
+        let file = tempfile::NamedTempFile::new().expect("a temporary file can be made");
+        realm.lab.capture(file.path());
+        let client = &realm.clients[0];
+        for _ in 0..50 {
+            // What comes back does not matter here, only what crosses.
+            let _ = work::get(&client.host, None, at(port::HTTP), ANSWER_LIMIT);
+        }
+        realm.lab.end_capture();
+        let bytes = std::fs::read(file.path()).expect("a capture can be read");
+        let samples = samples(&bytes);
+        assert!(
+            samples.len() > 100,
+            "only {} datagrams captured",
+            samples.len()
+        );
+        let holders = realm.holders.iter();
+        Self {
+            host: realm.lab.host("flood"),
+            targets: holders
+                .map(|holder| SocketAddr::new(holder.host.ipv4().into(), ANCHOR_PORT))
+                .collect(),
+            samples,
+        }
+    }
+
+    /// Sends `count` datagrams, as fast as they go, to the holders in turn.
+    ///
+    /// # Panics
+    ///
+    /// When the host cannot send at all.
+    pub fn send(&self, count: u64) -> Duration {
+        let socket = self
+            .host
+            .enter(|| UdpSocket::bind("0.0.0.0:0"))
+            .expect("a port is free");
+        let mut chance = fastrand::Rng::with_seed(count);
+        let mut datagram = Vec::with_capacity(2048);
+        let began = Instant::now();
+        for number in 0..count {
+            self.fill(&mut datagram, &mut chance);
+            let place = usize::try_from(number).unwrap_or(0) % self.targets.len();
+            if socket.send_to(&datagram, self.targets[place]).is_err() {
+                // A full queue of the sending host.
+                wait::pass(Duration::from_millis(1));
+            }
+        }
+        began.elapsed()
+    }
+
+    fn fill(&self, datagram: &mut Vec<u8>, chance: &mut fastrand::Rng) {
+        datagram.clear();
+        if chance.bool() {
+            datagram.resize(chance.usize(0..1400), 0);
+            chance.fill(datagram);
+            // Half of these get past the sorting of control from data.
+            if let Some(first) = datagram.first_mut()
+                && chance.bool()
+            {
+                *first = chance.u8(0x10..0x14);
+            }
+            return;
+        }
+        datagram.extend_from_slice(&self.samples[chance.usize(..self.samples.len())]);
+        match chance.u8(0..4) {
+            0 => datagram.truncate(chance.usize(..=datagram.len())),
+            1 => datagram.extend_from_slice(&[0; 16]),
+            2 => {}
+            _ => {
+                for _ in 0..chance.usize(1..4) {
+                    let place = chance.usize(..datagram.len());
+                    datagram[place] ^= 1 << chance.u8(0..8);
+                }
+            }
+        }
+    }
+}
+
+/// The UDP payloads between anchors in a pcap file.
+fn samples(pcap: &[u8]) -> Vec<Vec<u8>> {
+    let mut samples = Vec::new();
+    let mut rest = pcap.get(24..).unwrap_or(&[]);
+    while let Some((head, tail)) = rest.split_at_checked(16) {
+        let length = head[8..12].try_into().map_or(0, u32::from_ne_bytes) as usize;
+        let Some((frame, next)) = tail.split_at_checked(length) else {
+            break;
+        };
+        rest = next;
+        let is_udp4 = frame.len() > HEADERS && frame[12..15] == [8, 0, 0x45] && frame[23] == 17;
+        if is_udp4 && frame[36..38] == ANCHOR_PORT.to_be_bytes() && samples.len() < MAX_SAMPLES {
+            samples.push(frame[HEADERS..].to_vec());
+        }
+    }
+    samples
+}

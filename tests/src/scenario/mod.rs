@@ -1,0 +1,15 @@
+//! Situations that tests, `show` and `demo` have in common, and how they are measured.
+
+mod fault;
+mod flood;
+mod realm;
+mod shares;
+mod stay;
+
+pub use fault::{Fault, Noticed, REQUESTS_PER_SECOND};
+pub use flood::Flood;
+pub use realm::{
+    ANSWER_LIMIT, Client, Holder, Lan, Plan, Realm, SETTLE_LIMIT, SHARED, SHARED_NETWORK, at, port,
+};
+pub use shares::{DISTANCES, distant_realm, shares_of};
+pub use stay::{Stayed, Staying};

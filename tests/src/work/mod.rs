@@ -1,0 +1,11 @@
+//! Workloads: services for holders and clients for hosts, all as threads of the lab's process on
+//! sockets of the hosts' networks, so that their instants are on one clock.
+
+mod ask;
+mod service;
+mod steady;
+
+use ask::read_head;
+pub use ask::{ask_udp, ask_udp_from_each, ask_udp_here, connect_here, get, get_here};
+pub use service::{Arrival, HttpServer, TcpService, UdpService, UdpSink};
+pub use steady::{Download, DownloadEnd, OneWay, Reader, Request, RequestLog, Requests};
