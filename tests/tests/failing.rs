@@ -121,9 +121,21 @@ fn a_silent_reader_is_reset_within_seven_and_a_half_seconds() {
 fn a_connect_begun_just_before_the_failure_completes_without_a_step_of_three_seconds() {
     let mut realm = Realm::start(&Plan::of(3, 1));
 
-    let (_, took) = connect_across_a_kill(&mut realm);
+    let (connected, took) = connect_across_a_kill(&mut realm);
 
+    connected.unwrap();
     assert!(took <= *BAR.end(), "connect() took {took:?}");
+}
+
+#[test]
+fn a_connect_begun_just_before_the_only_holder_fails_is_refused_with_it() {
+    let mut realm = Realm::start(&Plan::of(1, 1));
+
+    let (connected, took) = connect_across_a_kill(&mut realm);
+
+    let kind = connected.expect_err("nobody is left").kind();
+    assert_eq!(kind, ErrorKind::HostUnreachable);
+    assert!(BAR.contains(&took), "connect() took {took:?}");
 }
 
 #[test]

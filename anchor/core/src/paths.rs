@@ -13,13 +13,16 @@
 //!   which no stranger was heard lately: the peer may be dialling us, under the name it has.
 //! - A source without an owner stays itself. The far end of such a connection moves to its
 //!   made-up address (a QUIC migration) once it is confirmed.
+//! - A source that loses its owner while packets come from it keeps its name until they cease:
+//!   QUIC drops what it is sent in the middle of a handshake under another one.
 //! - An address dialled without knowing whose it is (a ticket's) has a made-up address of its
 //!   own, which becomes one more name of the peer that turns out to live there.
 
-mod strangers;
+mod dial;
+mod heard;
+mod names;
 
-use std::net::{IpAddr, Ipv6Addr, SocketAddr, SocketAddrV6};
-use std::time::Duration;
+use std::net::{IpAddr, SocketAddr, SocketAddrV6};
 
 use smallvec::SmallVec;
 use thiserror::Error;
@@ -27,7 +30,11 @@ use thiserror::Error;
 use crate::ids::PeerIx;
 use crate::table::{self, Map};
 use crate::time::Mono;
-use strangers::Strangers;
+pub use dial::ANSWER_HOLDS;
+use dial::Dial;
+use heard::Heard;
+pub use names::is_made_up;
+use names::{Name, UnknownIx, made_up, name_of};
 
 /// Candidates kept for one peer; the rest of a longer list is ignored. Each costs one copy of
 /// the first flight of a dial, and hosts rarely have more addresses that differ in reach.
@@ -38,20 +45,6 @@ pub const MAX_UNKNOWN_DIALS: usize = 64;
 
 /// Peers known at once; the realms simulated hold 10,000 anchors.
 pub const MAX_PEERS: usize = 65_536;
-
-/// How long the candidate that answered first is the only one sent to, since it was last heard
-/// from: the first retransmission of a QUIC handshake falls after about one second, and must
-/// reach the others again when the answer came from somebody who merely forged a source.
-pub const ANSWER_HOLDS: Duration = Duration::from_secs(1);
-
-/// `fd7f:636f:6e66:6c78::/64`, never on a wire: the upper half of every made-up address.
-const MADE_UP_PREFIX: u64 = 0xfd7f_636f_6e66_6c78;
-
-/// The port of every made-up address.
-const MADE_UP_PORT: u16 = 1;
-
-/// Set in the lower half of made-up addresses of dialled addresses, clear in those of peers.
-const UNKNOWN_BIT: u64 = 1 << 32;
 
 /// One way to a peer: its address, and the local one that is its counterpart.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -89,25 +82,14 @@ pub struct Paths {
     peers: Map<PeerIx, Peer>,
     unknown: Map<UnknownIx, Unknown>,
     owners: Map<SocketAddr, Owner>,
-    strangers: Strangers,
+    heard: Heard,
     next_unknown: u32,
 }
-
-/// A dialled address whose owner was not known when the dial began.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-struct UnknownIx(u32);
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Owner {
     Confirmed(PeerIx),
     Dialled(PeerIx),
-    Unknown(UnknownIx),
-}
-
-/// What a made-up address stands for.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Name {
-    Peer(PeerIx),
     Unknown(UnknownIx),
 }
 
@@ -120,11 +102,6 @@ struct Peer {
     dial: Option<Dial>,
     /// The further name under which QUIC dialled this peer, while that connection lives.
     alias: Option<UnknownIx>,
-}
-
-struct Dial {
-    remotes: SmallVec<[SocketAddr; MAX_CANDIDATES]>,
-    heard: Option<(Way, Mono)>,
 }
 
 struct Unknown {
@@ -140,7 +117,7 @@ impl Paths {
             peers: table::map(seed),
             unknown: table::map(seed ^ 1),
             owners: table::map(seed ^ 2),
-            strangers: Strangers::new(seed ^ 3),
+            heard: Heard::new(seed ^ 3),
             next_unknown: 0,
         }
     }
@@ -180,7 +157,7 @@ impl Paths {
             .candidates
             .iter()
             .copied()
-            .filter(|at| !self.owners.contains_key(at) && !self.strangers.is_recent(now, at))
+            .filter(|at| self.is_free(now, at))
             .collect();
         if remotes.is_empty() {
             return Err(CannotDial::Taken);
@@ -347,8 +324,9 @@ impl Paths {
         }
         let name = match self.owners.get(&way.remote).copied() {
             None => {
-                self.strangers.hear(now, &way.remote);
-                return Some(way.remote);
+                let name = self.former_name(now, way);
+                self.heard.note(now, &way.remote, name);
+                return Some(name.map_or(way.remote, made_up));
             }
             Some(Owner::Confirmed(peer)) => {
                 let entry = self.peers.get_mut(&peer)?;
@@ -367,6 +345,7 @@ impl Paths {
                 Name::Unknown(index)
             }
         };
+        self.heard.note(now, &way.remote, Some(name));
         Some(made_up(name))
     }
 
@@ -456,6 +435,31 @@ impl Paths {
         Some(self.peers.entry(peer).or_default())
     }
 
+    /// Says whether a dial may take an address: nobody owns it, and no stranger who was heard from
+    /// there lately would get a name by that.
+    fn is_free(&self, now: Mono, at: &SocketAddr) -> bool {
+        !self.owners.contains_key(at) && self.heard.recent(now, at) != Some(None)
+    }
+
+    /// Returns the name a source without an owner had when it was last heard from, if that was
+    /// lately and the name still stands: it lost its owner in the middle of a handshake, as when
+    /// an anchor dials again while the connections of its former life end.
+    fn former_name(&mut self, now: Mono, way: Way) -> Option<Name> {
+        let name = self.heard.recent(now, &way.remote)??;
+        match name {
+            Name::Peer(peer) => {
+                let entry = self.peers.get_mut(&peer)?;
+                if let Some(dial) = &mut entry.dial {
+                    dial.hear(now, way);
+                }
+            }
+            Name::Unknown(index) => {
+                self.unknown.get(&index)?;
+            }
+        }
+        Some(name)
+    }
+
     fn disown(&mut self, remote: SocketAddr, owner: Owner) {
         if self.owners.get(&remote) == Some(&owner) {
             self.owners.remove(&remote);
@@ -514,37 +518,6 @@ impl Peer {
     }
 }
 
-impl Dial {
-    fn hear(&mut self, now: Mono, way: Way) {
-        match self.heard {
-            Some((held, at)) if held.remote != way.remote && now.since(at) < ANSWER_HOLDS => {}
-            Some(_) | None => self.heard = Some((way, now)),
-        }
-    }
-
-    fn ways(&self, now: Mono) -> Ways {
-        match self.heard {
-            Some((way, at)) if now.since(at) < ANSWER_HOLDS => SmallVec::from_iter([way]),
-            Some(_) | None => self
-                .remotes
-                .iter()
-                .map(|remote| Way {
-                    remote: *remote,
-                    local: None,
-                })
-                .collect(),
-        }
-    }
-}
-
-/// Returns whether `address` is one of ours that no wire may carry.
-pub fn is_made_up(address: SocketAddr) -> bool {
-    match address.ip() {
-        IpAddr::V6(ip) => (u128::from(ip) >> 64) as u64 == MADE_UP_PREFIX,
-        IpAddr::V4(_) => false,
-    }
-}
-
 /// Returns the address with IPv4 in its own spelling and without a flow label, so that one
 /// place has one spelling.
 pub fn canonical(address: SocketAddr) -> SocketAddr {
@@ -569,31 +542,6 @@ fn is_usable(address: &SocketAddr) -> bool {
         && !ip.is_multicast()
         && !broadcast
         && !is_made_up(*address)
-}
-
-fn made_up(name: Name) -> SocketAddr {
-    let low = match name {
-        Name::Peer(peer) => u64::from(peer.0),
-        Name::Unknown(index) => UNKNOWN_BIT | u64::from(index.0),
-    };
-    let ip = Ipv6Addr::from((u128::from(MADE_UP_PREFIX) << 64) | u128::from(low));
-    SocketAddr::new(ip.into(), MADE_UP_PORT)
-}
-
-fn name_of(address: SocketAddr) -> Option<Name> {
-    let IpAddr::V6(ip) = address.ip() else {
-        return None;
-    };
-    if !is_made_up(address) {
-        return None;
-    }
-    let low = u128::from(ip) as u64;
-    let index = low as u32;
-    Some(if low & UNKNOWN_BIT == 0 {
-        Name::Peer(PeerIx(index))
-    } else {
-        Name::Unknown(UnknownIx(index))
-    })
 }
 
 #[cfg(test)]

@@ -71,26 +71,23 @@ pub fn release_reader(realm: &mut Realm, fault: Fault, talk: Talk) -> (usize, Re
     (place, Released { after, read })
 }
 
-/// Begins a connection whose SYN certainly finds nobody, kills the holder and returns which one it
-/// was and how long `connect()` took.
+/// Begins a connection whose SYN certainly finds nobody, kills the holder and returns how
+/// `connect()` ended and how long it took.
 ///
 /// # Panics
 ///
-/// When it never completes.
-pub fn connect_across_a_kill(realm: &mut Realm) -> (usize, Duration) {
+/// When the client does not reach its holder before.
+pub fn connect_across_a_kill(realm: &mut Realm) -> (io::Result<()>, Duration) {
     let holder = realm.clients[0].get().expect("a whole realm answers");
     let place = realm.place_of(&holder);
     realm.holders[place].anchor.signal(Signal::SIGSTOP);
     let began = Instant::now();
     let connecting = realm.clients[0].host.thread("connect", move || {
-        work::connect_here(None, at(port::ECHO), READER_LIMIT).map(|_| began.elapsed())
+        let connected = work::connect_here(None, at(port::ECHO), READER_LIMIT);
+        (connected.map(drop), began.elapsed())
     });
     realm.holders[place].anchor.kill();
-    let took = connecting.join().expect("connecting does not panic");
-    (
-        place,
-        took.unwrap_or_else(|error| panic!("connect() failed: {error}")),
-    )
+    connecting.join().expect("connecting does not panic")
 }
 
 /// Takes a client's only holder away and gives it back.

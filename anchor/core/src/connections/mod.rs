@@ -44,7 +44,7 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 pub use self::syn::StoredSyn;
-pub use self::types::{Action, ConnectionKey, Inbound, Limits, OpenChange, Outbound, Successor};
+pub use self::types::{Action, ConnectionKey, Inbound, Limits, OpenChange, Outbound};
 
 use self::entry::{Entry, Marks, State};
 use self::pace::Pace;
@@ -213,19 +213,18 @@ impl Connections {
     }
 
     /// Notes that `flow` left its holder: every TCP connection of its that is open is to be reset,
-    /// and those still in SYN replayed when there is a new holder. Takes time in proportion to the
-    /// flow's connections.
-    pub fn move_flow(&mut self, now: Now, flow: FlowId, to: Successor) {
+    /// and those still in SYN given out again: to the new holder, or to be refused when there is
+    /// none. Takes time in proportion to the flow's connections.
+    pub fn move_flow(&mut self, now: Now, flow: FlowId) {
         let mut next = self.store.first(flow);
         while let Some(ix) = next {
             next = self.store.after(ix);
-            match (self.store[ix].state, to) {
-                (State::Open, _) => self.begin_reset(now, ix),
-                (State::Syn, Successor::Holder) => self.begin_replay(now, ix),
+            match self.store[ix].state {
+                State::Open => self.begin_reset(now, ix),
+                State::Syn => self.begin_replay(now, ix),
                 // What comes back now answers nothing the new holder was asked.
-                (State::Datagram, _) => self.store[ix].exchange = Default::default(),
-                (State::Syn, Successor::Nobody)
-                | (State::Finished | State::Broken | State::Reset, _) => {}
+                State::Datagram => self.store[ix].exchange = Default::default(),
+                State::Finished | State::Broken | State::Reset => {}
             }
         }
     }
@@ -442,7 +441,11 @@ impl Connections {
             return None;
         }
         entry.marks.clear(Marks::REPLAY_DUE);
-        let syn = *self.syns.at(entry.syn?);
+        // Kept anew as it goes out; one that is refused ends there, and must not go to whoever
+        // holds the address next.
+        let slot = entry.syn.take()?;
+        let syn = *self.syns.at(slot);
+        self.syns.release(slot);
         Some(Action::ReplaySyn {
             key: *key,
             origin: entry.origin,

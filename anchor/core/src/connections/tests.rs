@@ -20,7 +20,7 @@ fn an_open_connection_is_reset_with_the_next_number_not_delivered() {
     table.inbound(5001, 1001, ACK, 65_000);
     table.inbound(80_001, 1001, ACK, 100);
 
-    table.move_flow(Successor::Holder);
+    table.move_flow();
 
     assert_eq!(
         table.actions(),
@@ -40,7 +40,7 @@ fn numbers_wrap_around() {
     table.open(u32::MAX, u32::MAX - 10);
     table.inbound(u32::MAX - 9, 0, ACK, 100);
 
-    table.move_flow(Successor::Nobody);
+    table.move_flow();
 
     assert_eq!(
         table.actions(),
@@ -58,7 +58,7 @@ fn a_segment_sent_before_the_reset_went_out_is_answered_by_it_at_once() {
     table.open(1000, 5000);
     table.inbound(5001, 1001, ACK, 100);
 
-    table.move_flow(Successor::Holder);
+    table.move_flow();
 
     let expected = Outbound::Answer {
         sequence: 5101,
@@ -73,7 +73,7 @@ fn a_challenge_is_answered_with_its_own_number() {
     let mut table = Table::default();
     table.open(1000, 5000);
     table.inbound(5001, 1001, ACK, 100);
-    table.move_flow(Successor::Holder);
+    table.move_flow();
     assert_eq!(table.actions().len(), 1);
 
     let expected = Outbound::Answer {
@@ -89,9 +89,7 @@ fn a_connection_in_syn_is_replayed_and_not_reset() {
     let mut table = Table::default();
     table.syn(1000);
 
-    table.move_flow(Successor::Nobody);
-    assert_eq!(table.actions(), [], "there is nobody to replay it to");
-    table.move_flow(Successor::Holder);
+    table.move_flow();
     let actions = table.actions();
 
     let [
@@ -110,6 +108,8 @@ fn a_connection_in_syn_is_replayed_and_not_reset() {
         panic!("{packet:?}")
     };
     assert_eq!((tcp.sequence, tcp.payload_bytes), (1000, 0));
+    table.move_flow();
+    assert_eq!(table.actions(), [], "it was not sent since");
     assert!(matches!(
         table.inbound(9000, 1001, SYN | ACK, 0),
         Inbound::Pass { .. }
@@ -138,7 +138,7 @@ fn a_replayed_syn_is_a_sound_packet_without_its_payload() {
 fn a_new_syn_of_the_host_begins_anew_after_a_reset() {
     let mut table = Table::default();
     table.open(1000, 5000);
-    table.move_flow(Successor::Holder);
+    table.move_flow();
 
     assert_eq!(table.syn(77_000), Outbound::Pass);
 
@@ -162,7 +162,7 @@ fn many_resets_are_spread_over_at_most_200_ms() {
         table.open(1000, 5000);
     }
 
-    table.move_flow(Successor::Holder);
+    table.move_flow();
     let mut seen = 0;
     let start = table.now.mono;
     let mut most_at_once = 0;
@@ -315,7 +315,7 @@ fn a_datagrams_answer_is_timed_and_not_across_a_move() {
     let answer = table.datagram_in();
     table.advance(Duration::from_secs(2));
     table.datagram_out();
-    table.move_flow(Successor::Holder);
+    table.move_flow();
     let late = table.datagram_in();
 
     let pass = |answer| Inbound::Pass {
@@ -342,7 +342,7 @@ fn a_connection_is_open_until_both_ends_have_closed_and_the_host_was_told() {
     table.inbound(5001, 1002, ACK, 100);
 
     assert!(!table.connections.is_open(table.now, &key()));
-    table.move_flow(Successor::Holder);
+    table.move_flow();
     assert_eq!(table.actions(), []);
 }
 
@@ -437,7 +437,7 @@ fn with_too_few_places_the_newest_syns_are_kept() {
         table.syn(1000);
     }
 
-    table.move_flow(Successor::Holder);
+    table.move_flow();
     table.advance(Duration::from_millis(1));
     let mut ports: Vec<_> = table.actions().iter().map(build::action_port).collect();
     ports.sort_unstable();
@@ -454,7 +454,7 @@ fn a_connection_met_in_the_middle_is_learned_from_its_host() {
 
     table.inbound(5000, 2010, ACK, 10);
     assert!(table.connections.has_open(FLOW));
-    table.move_flow(Successor::Nobody);
+    table.move_flow();
 
     assert_eq!(
         table.actions(),
@@ -512,7 +512,7 @@ fn a_holder_may_dial_back_when_it_is_admitted() {
         "the host answers here, and is not timed"
     );
 
-    table.move_flow(Successor::Nobody);
+    table.move_flow();
     assert_eq!(
         table.actions(),
         [Action::Reset {
@@ -531,7 +531,7 @@ fn a_removed_flow_leaves_nothing_behind() {
     table.syn(1);
     table.datagram_out();
     table.changes();
-    table.move_flow(Successor::Holder);
+    table.move_flow();
 
     table.connections.remove_flow(FLOW);
 

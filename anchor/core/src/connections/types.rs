@@ -126,15 +126,6 @@ pub enum Inbound {
     Dead,
 }
 
-/// Who a flow goes to next.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Successor {
-    /// Another holder.
-    Holder,
-    /// Nobody, for now.
-    Nobody,
-}
-
 /// What is to be done for a flow that moved.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Action {
@@ -147,7 +138,7 @@ pub enum Action {
         /// The sequence number the host waits for.
         sequence: u32,
     },
-    /// Send this SYN to the flow's new holder.
+    /// Take this SYN as if the host had sent it again.
     ReplaySyn {
         /// The connection.
         key: ConnectionKey,

@@ -1,4 +1,5 @@
 use proptest::prelude::*;
+use std::time::Duration;
 
 use super::*;
 
@@ -417,4 +418,46 @@ fn a_source_in_the_middle_of_a_handshake_keeps_its_name() {
 
     assert_eq!(during, Err(CannotDial::Taken));
     assert!(after.is_ok());
+}
+
+#[test]
+fn a_source_that_loses_its_owner_in_a_handshake_keeps_its_name_until_it_is_silent() {
+    let mut paths = paths_with(ALICE, &[1]);
+    paths.confirm(ALICE, way(1));
+    let name = paths.handle_inbound(ms(0), way(1)).unwrap();
+
+    // The connections of her former life end while she dials anew.
+    paths.demote(ALICE);
+
+    assert_eq!(paths.handle_inbound(ms(1000), way(1)), Some(name));
+    assert_eq!(remotes(&paths, ms(1000), name), [at(1)]);
+    assert_eq!(paths.start_dial(ms(1000), ALICE), Ok(name));
+    assert_eq!(paths.handle_inbound(ms(1500), way(1)), Some(name));
+    paths.end_dial(ALICE);
+    assert_eq!(paths.handle_inbound(ms(2000), way(1)), Some(name));
+    assert_eq!(paths.handle_inbound(ms(4000), way(1)), Some(at(1)));
+}
+
+#[test]
+fn answers_to_a_source_that_lost_its_owner_go_there_while_its_peer_is_dialled_elsewhere() {
+    let mut paths = paths_with(ALICE, &[2, 3]);
+    paths.confirm(ALICE, way(1));
+    let name = paths.handle_inbound(ms(0), way(1)).unwrap();
+    paths.demote(ALICE);
+    paths.start_dial(ms(1), ALICE).unwrap();
+
+    paths.handle_inbound(ms(2), way(1));
+
+    assert_eq!(remotes(&paths, ms(2), name), [at(1)]);
+}
+
+#[test]
+fn a_name_that_stands_for_nobody_is_not_kept() {
+    let mut paths = Paths::new(7);
+    let name = paths.start_unknown_dial(at(1)).unwrap();
+    paths.handle_inbound(ms(0), way(1));
+
+    paths.release(name);
+
+    assert_eq!(paths.handle_inbound(ms(1), way(1)), Some(at(1)));
 }

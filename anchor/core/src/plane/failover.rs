@@ -9,7 +9,6 @@ use smallvec::SmallVec;
 
 use super::timers::network_of;
 use super::{Event, Output, Plane};
-use crate::connections::Successor;
 use crate::ids::{FlowId, PeerIx};
 use crate::liveness::{Surroundings, Verdict, judge};
 use crate::reason::Reason;
@@ -231,12 +230,7 @@ impl Plane {
     pub(super) fn repin(&mut self, now: Now, id: FlowId, to: Option<PeerIx>, reason: Reason) {
         self.watch(now, id, false);
         self.flows.set_holder(now.boot, id, to, reason);
-        let successor = if to.is_some() {
-            Successor::Holder
-        } else {
-            Successor::Nobody
-        };
-        self.connections.move_flow(now, id, successor);
+        self.connections.move_flow(now, id);
     }
 
     /// Keeps asking the failed holders of a destination that somebody wants.

@@ -99,8 +99,8 @@ impl Table {
             .note_inbound(self.now, key, &icmp_error(kind, protocol, sequence))
     }
 
-    pub(super) fn move_flow(&mut self, to: Successor) {
-        self.connections.move_flow(self.now, self.flow, to);
+    pub(super) fn move_flow(&mut self) {
+        self.connections.move_flow(self.now, self.flow);
     }
 
     pub(super) fn actions(&mut self) -> Vec<Action> {

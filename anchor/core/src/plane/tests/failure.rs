@@ -63,6 +63,31 @@ fn a_dead_holders_flows_move_after_two_seconds_and_only_those() {
 }
 
 #[test]
+fn a_connection_in_syn_is_refused_when_the_last_holder_fails() {
+    let mut realm = Realm::of_holders(5, 1);
+    Connection::open(&mut realm, 0, socket("192.0.0.2", 40_000), shared(HTTP));
+    realm.pass(ms(500));
+    realm.kill(1);
+    let mut connection =
+        Connection::begin(&mut realm, 0, socket("192.0.0.2", 40_001), shared(HTTP));
+    connection.take(&mut realm);
+    realm.take(0);
+
+    realm.pass(ms(2500));
+
+    let refused: Vec<_> = realm
+        .take(0)
+        .into_iter()
+        .filter(|bytes| bytes[20..22] == [3, 1] && bytes[48..50] == 40_001_u16.to_be_bytes())
+        .collect();
+    assert_eq!(refused.len(), 1, "ICMP host unreachable, once");
+    assert_eq!(
+        realm.nodes[0].plane.view_flows(realm.now, 1)[0].flow.holder,
+        None
+    );
+}
+
+#[test]
 fn new_connections_succeed_within_the_bar_after_a_power_loss() {
     for seed in 0..10 {
         let mut realm = Realm::of_holders(seed, 3);
