@@ -71,7 +71,7 @@ pub fn start(parts: DataParts) -> io::Result<(DataHandle, mpsc::Receiver<Event>)
     let (events, outbox) = mpsc::channel(EVENTS);
     let waker = Waker::new()?;
     let lost_events = Arc::new(AtomicU64::new(0));
-    let thread = Thread::new(parts, inbox, waker.clone(), events, lost_events.clone());
+    let thread = Thread::new(parts, inbox, waker.clone(), events, lost_events.clone())?;
     let thread = std::thread::Builder::new()
         .name("conflux-data".to_owned())
         .spawn(move || thread.run())?;

@@ -1,7 +1,7 @@
 //! The loop: sleep until something comes or a deadline is due; commands, deadlines, packets of
 //! the interface, frames of the sockets, and after each what the state machine wants done.
 
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, TryRecvError};
@@ -10,9 +10,8 @@ use std::time::Duration;
 use conflux_core::packet::{BadOffload, Offload, Packet, checksum};
 use conflux_core::paths::Way;
 use conflux_core::plane::{DropReason, Event, Head, Output, Path, Plane, Received, ToPeer};
-use conflux_core::time::Now;
+use conflux_core::time::{Mono, Now};
 use conflux_proto::frame::HEADER_BYTES;
-use smallvec::SmallVec;
 use tokio::sync::mpsc;
 use tracing::{error, trace, warn};
 
@@ -21,14 +20,16 @@ use super::send::{Link, Outgoing};
 use super::transmit::Transmit;
 use super::{Command, DataParts};
 use crate::clock;
-use crate::poll::{self, Ready, Waker};
+use crate::poll::{Poller, Ready, Waker};
 use crate::quic::StraySender;
 use crate::tun::{self, PLAIN_VIRTIO, ReadBuffer, Tun, WriteError};
-use crate::udp::{DataSocket, RecvBatch, is_stray};
+use crate::udp::{DataSocket, MAX_RUNS, RecvBatch, is_stray};
 
 /// Packets read from the interface before sockets get their turn: 16 keeps GSO runs full, and
 /// more only adds delay for the other direction.
 const READS_PER_TURN: usize = 16;
+/// A sleep shorter than this was none: what came had been there before.
+const NO_SLEEP: Duration = Duration::from_micros(2);
 /// Effects carried out in one go; a state machine that never ends would be a fault of ours.
 const OUTPUTS_PER_TURN: usize = 65_536;
 
@@ -39,12 +40,17 @@ pub(super) struct Thread {
     strays: StraySender,
     inbox: Receiver<Command>,
     waker: Waker,
+    poller: Poller,
     events: mpsc::Sender<Event>,
     lost_events: Arc<AtomicU64>,
     read: ReadBuffer,
     batch: RecvBatch,
     transmit: Transmit,
     deliver: Deliver,
+    /// Packets come faster than one by one: asking for more than one is worth a system call that
+    /// may bring nothing.
+    host_is_busy: bool,
+    peers_are_busy: bool,
 }
 
 /// Whether the thread goes on.
@@ -61,22 +67,28 @@ impl Thread {
         waker: Waker,
         events: mpsc::Sender<Event>,
         lost_events: Arc<AtomicU64>,
-    ) -> Self {
+    ) -> std::io::Result<Self> {
+        let mut sources = vec![waker.as_fd(), parts.tun.as_fd()];
+        sources.extend(parts.sockets.iter().map(AsFd::as_fd));
+        let poller = Poller::new(&sources)?;
         let deliver = Deliver::new(parts.tun.offloads().udp);
-        Self {
+        Ok(Self {
             tun: parts.tun,
             sockets: parts.sockets,
             plane: parts.plane,
             strays: parts.strays,
             inbox,
             waker,
+            poller,
             events,
             lost_events,
             read: ReadBuffer::new(),
             batch: RecvBatch::new(),
             transmit: Transmit::new(),
             deliver,
-        }
+            host_is_busy: false,
+            peers_are_busy: false,
+        })
     }
 
     /// Runs to the end; returns what another thread may go on with.
@@ -86,7 +98,8 @@ impl Thread {
     }
 
     fn turn(&mut self) -> Go {
-        let ready = match self.sleep() {
+        let slept_from = clock::mono();
+        let ready = match self.sleep(slept_from) {
             Ok(ready) => ready,
             Err(error) => {
                 error!(%error, "the data thread cannot wait for packets; it ends");
@@ -94,6 +107,10 @@ impl Thread {
             }
         };
         let now = clock::now();
+        if now.mono.since(slept_from) < NO_SLEEP {
+            self.host_is_busy |= ready.has(1);
+            self.peers_are_busy |= (0..self.sockets.len()).any(|at| ready.has(2 + at));
+        }
         if ready.has(0) && self.take_commands(now) == Go::End {
             return Go::End;
         }
@@ -111,20 +128,15 @@ impl Thread {
         self.carry_out(now)
     }
 
-    fn sleep(&self) -> std::io::Result<Ready> {
+    fn sleep(&self, now: Mono) -> std::io::Result<Ready> {
         let timeout = self.plane.poll_timeout().map(|at| {
-            let now = clock::now().mono;
             if at > now {
                 at.since(now)
             } else {
                 Duration::ZERO
             }
         });
-        let mut sources: SmallVec<[BorrowedFd<'_>; 8]> = SmallVec::new();
-        sources.push(self.waker.as_fd());
-        sources.push(self.tun.as_fd());
-        sources.extend(self.sockets.iter().map(AsFd::as_fd));
-        poll::wait(&sources, timeout)
+        self.poller.wait(timeout)
     }
 
     fn take_commands(&mut self, now: Now) -> Go {
@@ -139,9 +151,14 @@ impl Thread {
     }
 
     fn take_host_packets(&mut self, now: Now) -> Go {
-        for _ in 0..READS_PER_TURN {
+        let most = if self.host_is_busy { READS_PER_TURN } else { 1 };
+        let mut reads = 0;
+        while reads < most {
             match self.tun.read(&mut self.read) {
-                Ok(true) => self.take_host_packet(now),
+                Ok(true) => {
+                    reads += 1;
+                    self.take_host_packet(now);
+                }
                 Ok(false) => break,
                 Err(error) if tun::is_gone(&error) => {
                     warn!(%error, "the interface is gone");
@@ -153,6 +170,7 @@ impl Thread {
                 }
             }
         }
+        self.host_is_busy = reads > 1;
         self.link(now).flush();
         Go::On
     }
@@ -206,9 +224,13 @@ impl Thread {
     }
 
     fn take_frames(&mut self, now: Now, at: usize) -> Go {
-        match self.sockets[at].recv_batch(&mut self.batch) {
-            Ok(0) => return Go::On,
-            Ok(_) => {}
+        let most = if self.peers_are_busy { MAX_RUNS } else { 1 };
+        match self.sockets[at].recv_batch(&mut self.batch, most) {
+            Ok(0) => {
+                self.peers_are_busy = false;
+                return Go::On;
+            }
+            Ok(runs) => self.peers_are_busy = runs > 1,
             Err(error) => {
                 trace!(%error, "the socket gave no datagrams");
                 return Go::On;

@@ -30,13 +30,15 @@ impl DataSocket {
         }
     }
 
-    /// Fills `batch` with what has come; returns how many runs, 0 when nothing waits.
+    /// Fills `batch` with what has come, at most `most` runs of it (1 to 32); returns how many
+    /// runs, 0 when nothing waits. Each run more that is asked for and not there costs the kernel
+    /// a look.
     ///
     /// # Errors
     /// What the kernel said; the batch is empty then. A socket of ours is never connected, so
     /// this is not about one peer.
-    pub fn recv_batch(&mut self, batch: &mut RecvBatch) -> io::Result<usize> {
-        batch.fill(&self.socket)
+    pub fn recv_batch(&mut self, batch: &mut RecvBatch, most: usize) -> io::Result<usize> {
+        batch.fill(&self.socket, most)
     }
 
     /// Sends `bytes` to `to` as datagrams of `segment_bytes`, the last perhaps shorter. Runs

@@ -237,7 +237,7 @@ fn a_batch_takes_many_senders_and_ends_empty() {
         senders[0].send_to(&[], receiver.local_addr()).unwrap();
 
         let mut seen = Vec::new();
-        while receiver.recv_batch(&mut batch).unwrap() > 0 {
+        while receiver.recv_batch(&mut batch, MAX_RUNS).unwrap() > 0 {
             seen.extend(batch.received().iter().map(|run| (run.source, run.bytes)));
         }
 
@@ -274,7 +274,7 @@ fn recv(socket: &mut DataSocket, batch: &mut RecvBatch) {
         wait(&[socket.as_fd()], LONG).unwrap().has(0),
         "nothing came"
     );
-    socket.recv_batch(batch).unwrap();
+    socket.recv_batch(batch, MAX_RUNS).unwrap();
 }
 
 /// Receives until `bytes` have come and returns in how many datagrams.
