@@ -7,7 +7,7 @@ SUDO       := $(if $(filter 0,$(shell id -u)),,sudo)
 SOAK_CASES ?= 20000
 ARGS       ?=
 
-.PHONY: help build setup test lint deny unit e2e soak demo show up down uninstall
+.PHONY: help build setup test lint deny unit e2e soak bench demo show up down uninstall
 
 help:
 	@echo "make up [ARGS=..]   build, install and start on this machine"
@@ -16,6 +16,7 @@ help:
 	@echo "make demo           a realm of five machines on this one, told step by step"
 	@echo "make show           every promise measured on this machine, in a table (ARGS=..)"
 	@echo "make test           install what is missing, then every check (lint, deny, unit, e2e)"
+	@echo "make bench          the benchmarks of the packet way (docs/performance.md)"
 	@echo "make soak           the randomised tests, for long (SOAK_CASES=$(SOAK_CASES) each)"
 
 build:
@@ -56,6 +57,11 @@ demo show: build
 	packaging/setup.sh
 	$(CARGO) build --release --locked -p e2e --bins
 	$(SUDO) env CONFLUX_BIN="$(CONFLUX)" "$(TARGET)/release/$@" $(ARGS)
+
+# No namespace, no root: what one core does with packets in memory.
+bench:
+	$(CARGO) bench --locked -p conflux-core --bench micro
+	$(CARGO) bench --locked -p conflux-core --bench scale
 
 up: build
 	$(SUDO) install -m 0755 "$(CONFLUX)" /usr/local/bin/conflux

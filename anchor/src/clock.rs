@@ -11,9 +11,14 @@ use nix::time::{ClockId, clock_gettime};
 /// The two are read one after the other, some 20 ns apart.
 pub fn now() -> Now {
     Now {
-        mono: Mono::from_nanos(read(ClockId::CLOCK_MONOTONIC)),
+        mono: mono(),
         boot: Boot::from_nanos(read(ClockId::CLOCK_BOOTTIME)),
     }
+}
+
+/// Returns the present moment on CLOCK_MONOTONIC alone.
+pub fn mono() -> Mono {
+    Mono::from_nanos(read(ClockId::CLOCK_MONOTONIC))
 }
 
 /// Returns wall time, zero while the machine's clock stands before 1970.

@@ -92,6 +92,7 @@ fn peers_look_as_the_contract_has_them() {
                     reach,
                     rtt_micros: Some(rtt_micros),
                     endpoint: None,
+                    packet_limit_bytes: None,
                     failed: false,
                 },
             )

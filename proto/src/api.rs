@@ -214,6 +214,9 @@ pub struct PeerRow {
     pub rtt_micros: Option<u64>,
     /// The real address in use.
     pub endpoint: Option<SocketAddr>,
+    /// The largest packet its path is known to carry in one piece, in bytes.
+    #[serde(default)]
+    pub packet_limit_bytes: Option<u32>,
     /// Whether this client holds it for failed (SPEC section 5); never said to others.
     #[serde(default)]
     pub failed: bool,

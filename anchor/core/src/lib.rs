@@ -19,6 +19,7 @@ pub mod identity;
 pub mod ids;
 pub mod liveness;
 pub mod membership;
+pub mod mtu;
 pub mod packet;
 pub mod paths;
 pub mod plane;

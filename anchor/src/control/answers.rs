@@ -23,7 +23,6 @@ use ipnet::IpNet;
 use super::carry::Asked;
 use super::reload::Applied;
 use super::standing::random_bytes;
-use super::start::MTU_BYTES;
 use super::{Anchor, Ended};
 use crate::api::{Refusal, Request};
 use crate::clock;
@@ -102,7 +101,7 @@ impl Anchor {
             }),
             interface: InterfaceStatus {
                 name: self.interface.clone(),
-                mtu_bytes: MTU_BYTES,
+                mtu_bytes: u32::from(self.facts.mtu_bytes),
             },
             taints: self
                 .standing
@@ -321,6 +320,7 @@ impl Anchor {
                 .current(peer)
                 .map(|way| way.remote)
                 .or_else(|| view.path.map(|path| path.remote)),
+            packet_limit_bytes: view.limit_bytes.and_then(|bytes| u32::try_from(bytes).ok()),
             failed: view.is_failed,
         })
     }

@@ -5,12 +5,17 @@ use std::collections::BTreeSet;
 use std::net::IpAddr;
 
 use anyhow::Context;
+use conflux_core::mtu::{MAX_BYTES, Underlay};
+use conflux_core::plane::MTU_BYTES;
 use ipnet::IpNet;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
 use tracing::{debug, info, warn};
 
 use crate::netlink::{self, Interface, Netlink, Route, Watcher};
+
+/// What a frame over IPv6 adds to a packet.
+const OVERHEAD_BYTES: u32 = Underlay::Ipv6.overhead_bytes() as u32;
 
 /// What the interface is to have.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -26,6 +31,8 @@ pub(super) struct Facts {
     pub(super) addresses: Vec<IpAddr>,
     /// Addresses that peers may reach the machine at: usable, stable, of other interfaces.
     pub(super) outward: Vec<IpAddr>,
+    /// The MTU our interface is to have, by what those other interfaces take.
+    pub(super) mtu_bytes: u16,
     /// Networks connected by other interfaces.
     pub(super) connected: Vec<IpNet>,
     /// IPv6 works on the interface.
@@ -48,12 +55,11 @@ impl Host {
     pub(super) async fn start(
         name: &str,
         index: u32,
-        mtu_bytes: u32,
         mut wanted: Wanted,
     ) -> anyhow::Result<(Self, Facts)> {
         let netlink = Netlink::connect().context("cannot talk to the kernel's network")?;
         let interface = netlink.interface(index);
-        interface.bring_up(mtu_bytes).await?;
+        interface.bring_up(u32::from(MTU_BYTES)).await?;
         let watcher = Watcher::start(index).context("cannot watch the kernel's network")?;
         let ipv6 = netlink::has_ipv6(name);
         if !ipv6 {
@@ -65,10 +71,12 @@ impl Host {
             interface,
             index,
             name: name.to_owned(),
+            mtu_bytes: MTU_BYTES,
             taken: Vec::new(),
         };
         worker.apply(&wanted).await?;
         let facts = worker.facts().await?;
+        worker.resize(facts.mtu_bytes).await;
         let (wanted, changes) = watch::channel(wanted);
         let (tell, told) = mpsc::channel(4);
         let first = facts.clone();
@@ -106,6 +114,7 @@ struct Worker {
     interface: Interface,
     index: u32,
     name: String,
+    mtu_bytes: u16,
     taken: Vec<IpNet>,
 }
 
@@ -140,6 +149,7 @@ impl Worker {
             }
             match self.facts().await {
                 Ok(facts) if facts != told => {
+                    self.resize(facts.mtu_bytes).await;
                     told = facts.clone();
                     if tell.send(facts).await.is_err() {
                         return;
@@ -166,6 +176,20 @@ impl Worker {
         Ok(())
     }
 
+    /// Lets the interface take what the others can carry.
+    async fn resize(&mut self, mtu_bytes: u16) {
+        if mtu_bytes == self.mtu_bytes {
+            return;
+        }
+        match self.interface.set_mtu(u32::from(mtu_bytes)).await {
+            Ok(()) => {
+                info!(mtu_bytes, "the interface's MTU follows the network's");
+                self.mtu_bytes = mtu_bytes;
+            }
+            Err(error) => warn!(%error, mtu_bytes, "the interface keeps its MTU"),
+        }
+    }
+
     async fn facts(&self) -> Result<Facts, netlink::Error> {
         let links = self.netlink.links().await?;
         let loopback: BTreeSet<u32> = links
@@ -174,27 +198,46 @@ impl Worker {
             .map(|link| link.index)
             .collect();
         let all = self.netlink.addresses().await?;
-        let outward = all
+        let outward: Vec<_> = all
             .iter()
             .filter(|address| {
                 address.interface != self.index
                     && !loopback.contains(&address.interface)
                     && address.is_usable
                     && !address.is_temporary
+                    && !is_link_local(address.network.addr())
             })
-            .map(|address| address.network.addr())
-            .filter(|address| !is_link_local(*address))
             .collect();
+        let underlay = links.iter().filter(|link| {
+            link.is_up
+                && outward
+                    .iter()
+                    .any(|address| address.interface == link.index)
+        });
+        let mtu_bytes = interface_mtu(underlay.map(|link| link.mtu_bytes).max());
         let connected = self.netlink.connected_networks(self.index).await?;
         Ok(Facts {
             addresses: all.iter().map(|address| address.network.addr()).collect(),
-            outward,
+            outward: outward
+                .iter()
+                .map(|address| address.network.addr())
+                .collect(),
+            mtu_bytes,
             connected: connected.into_iter().collect(),
             ipv6: netlink::has_ipv6(&self.name),
             forwards: (netlink::forwards_ipv4(), netlink::forwards_ipv6()),
             taken: self.taken.clone(),
         })
     }
+}
+
+/// Returns the MTU our interface is to have over interfaces of which the widest takes `underlay`
+/// bytes. Never below that of Ethernet: what a narrower path does not take is cut for it.
+fn interface_mtu(underlay: Option<u32>) -> u16 {
+    let most = MAX_BYTES as u32;
+    let inner = underlay.unwrap_or(0).saturating_sub(OVERHEAD_BYTES);
+    let bytes = inner.clamp(u32::from(MTU_BYTES), most);
+    u16::try_from(bytes).unwrap_or(MTU_BYTES)
 }
 
 fn without_ipv6(wanted: &mut Wanted) {
@@ -208,5 +251,19 @@ fn is_link_local(address: IpAddr) -> bool {
     match address {
         IpAddr::V4(address) => address.is_link_local(),
         IpAddr::V6(address) => address.is_unicast_link_local(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_interface_follows_a_wide_network_and_never_a_narrow_one() {
+        assert_eq!(interface_mtu(None), 1420);
+        assert_eq!(interface_mtu(Some(1280)), 1420);
+        assert_eq!(interface_mtu(Some(1500)), 1420);
+        assert_eq!(interface_mtu(Some(9000)), 8920);
+        assert_eq!(interface_mtu(Some(65_535)), 9136);
     }
 }

@@ -22,7 +22,7 @@ use crate::netlink::Route;
 /// The IPv6 spelling of IPv4 destinations (RFC 8215).
 const SPELLED: Ipv6Net = Ipv6Net::new_assert(Ipv6Addr::new(0x64, 0xff9b, 1, 0, 0, 0, 0, 0), 96);
 /// Translation to IPv6 makes a packet 20 bytes longer.
-const SPELLED_MTU_BYTES: u32 = 1400;
+const TRANSLATION_BYTES: u16 = 20;
 
 impl Anchor {
     /// Builds the routes anew and passes on what changed.
@@ -60,10 +60,17 @@ impl Anchor {
             self.set_endpoints(peer, &endpoints);
         }
         let overlay = self.identity.key().overlay(&self.standing.realm);
-        self.host.want(wanted(&self.config, overlay, Some(&routes)));
+        self.host.want(wanted(
+            &self.config,
+            overlay,
+            self.facts.mtu_bytes,
+            Some(&routes),
+        ));
         self.routes = routes.clone();
         let own = plane_own(&self.config, overlay, &self.facts);
+        let mtu_bytes = self.facts.mtu_bytes;
         self.data.run(move |plane, now| {
+            plane.set_mtu(now.mono, mtu_bytes);
             plane.set_own(own);
             plane.set_routes(now, routes);
         });
@@ -202,7 +209,12 @@ pub(super) fn own_facts(
 }
 
 /// Returns what the interface is to carry.
-pub(super) fn wanted(config: &Config, overlay: Ipv6Addr, routes: Option<&Routes>) -> Wanted {
+pub(super) fn wanted(
+    config: &Config,
+    overlay: Ipv6Addr,
+    mtu_bytes: u16,
+    routes: Option<&Routes>,
+) -> Wanted {
     let source = config
         .ipv4
         .as_ref()
@@ -223,7 +235,10 @@ pub(super) fn wanted(config: &Config, overlay: Ipv6Addr, routes: Option<&Routes>
     };
     let mut all = vec![
         to(realm.into(), None),
-        to(SPELLED.into(), Some(SPELLED_MTU_BYTES)),
+        to(
+            SPELLED.into(),
+            Some(u32::from(mtu_bytes - TRANSLATION_BYTES)),
+        ),
         to(config.client_range.into(), None),
     ];
     if let Some(choice) = &config.ipv4

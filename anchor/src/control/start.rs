@@ -11,7 +11,7 @@ use conflux_core::clients::{Clients, Lease};
 use conflux_core::identity::Identity;
 use conflux_core::membership::DIGEST_INTERVAL;
 use conflux_core::paths::Paths;
-use conflux_core::plane::{Limits, Own, Plane};
+use conflux_core::plane::{Limits, MTU_BYTES, Own, Plane};
 use conflux_core::routes;
 use ipnet::IpNet;
 use tokio::sync::mpsc;
@@ -29,10 +29,6 @@ use crate::logging::RateLimit;
 use crate::quic::{self, QuicOptions, SharedPaths, TlsIdentity};
 use crate::tun::Tun;
 use crate::udp::{Claim, DataSocket, bind_group};
-
-/// The interface's MTU over an underlay of 1500 bytes: 40 of IPv6, 8 of UDP and 32 of a frame
-/// are ours.
-pub(super) const MTU_BYTES: u32 = 1420;
 
 /// Log lines strangers can cause, and in what time.
 const REMOTE_LINES: (u32, Duration) = (10, Duration::from_secs(60));
@@ -65,8 +61,8 @@ pub(crate) async fn start(
     let tun = Tun::open(config.interface.as_str())?;
     let interface = tun.name().to_owned();
     let overlay = identity.key().overlay(&standing.realm);
-    let first = wanted(&config, overlay, None);
-    let (host, facts) = Host::start(&interface, tun.index(), MTU_BYTES, first).await?;
+    let first = wanted(&config, overlay, MTU_BYTES, None);
+    let (host, facts) = Host::start(&interface, tun.index(), first).await?;
     refuse_range_in_use(&config, &facts)?;
 
     let seed = u64::from_ne_bytes(*random_bytes::<8>());
@@ -89,7 +85,7 @@ pub(crate) async fn start(
         None => Carried::none(&standing, &identity, epoch, seed, now.mono),
     };
     let own = plane_own(&config, overlay, &facts);
-    let plane = match past.take_plane(config.client_range) {
+    let mut plane = match past.take_plane(config.client_range) {
         Some(mut plane) => {
             plane.set_own(own);
             plane
@@ -100,12 +96,12 @@ pub(crate) async fn start(
             Plane::new(own, first_routes.clone(), clients, Limits::default(), seed)
         }
     };
+    plane.set_mtu(now.mono, facts.mtu_bytes);
     let (data, data_events) = data::start(DataParts {
         tun,
         sockets: sockets.data,
         plane,
         strays: quic.strays,
-        packet_limit_bytes: usize::try_from(MTU_BYTES).unwrap_or(1280),
     })
     .context("cannot start the data thread")?;
     let (resolver, resolved) = mpsc::channel(4);

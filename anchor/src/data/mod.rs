@@ -7,6 +7,7 @@
 //! full an event is dropped and counted, never waited for.
 
 mod deliver;
+mod send;
 mod thread;
 mod transmit;
 
@@ -50,8 +51,6 @@ pub struct DataParts {
     pub plane: Plane,
     /// Where QUIC datagrams go that came by a data socket.
     pub strays: StraySender,
-    /// Largest IP packet that one datagram carries, bytes.
-    pub packet_limit_bytes: usize,
 }
 
 /// The control loop's hand on the thread. Dropping it stops the thread.
@@ -72,7 +71,7 @@ pub fn start(parts: DataParts) -> io::Result<(DataHandle, mpsc::Receiver<Event>)
     let (events, outbox) = mpsc::channel(EVENTS);
     let waker = Waker::new()?;
     let lost_events = Arc::new(AtomicU64::new(0));
-    let thread = Thread::new(parts, inbox, waker.clone(), events, lost_events.clone());
+    let thread = Thread::new(parts, inbox, waker.clone(), events, lost_events.clone())?;
     let thread = std::thread::Builder::new()
         .name("conflux-data".to_owned())
         .spawn(move || thread.run())?;

@@ -1,37 +1,35 @@
 //! The loop: sleep until something comes or a deadline is due; commands, deadlines, packets of
 //! the interface, frames of the sockets, and after each what the state machine wants done.
 
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, TryRecvError};
 use std::time::Duration;
 
-use conflux_core::ids::PeerIx;
-use conflux_core::packet::{
-    BadOffload, Checksum, Cut, Offload, Packet, Uncuttable, checksum, fragment_ipv4,
-};
+use conflux_core::packet::{BadOffload, Offload, Packet, checksum};
 use conflux_core::paths::Way;
 use conflux_core::plane::{DropReason, Event, Head, Output, Path, Plane, Received, ToPeer};
-use conflux_core::session::{MAX_FRAME_OVERHEAD, Sealer, SentAt};
-use conflux_core::time::Now;
-use conflux_proto::frame::{Flags, FrameType, HEADER_BYTES};
-use smallvec::SmallVec;
+use conflux_core::time::{Mono, Now};
+use conflux_proto::frame::HEADER_BYTES;
 use tokio::sync::mpsc;
 use tracing::{error, trace, warn};
 
 use super::deliver::Deliver;
+use super::send::{Link, Outgoing};
 use super::transmit::Transmit;
 use super::{Command, DataParts};
 use crate::clock;
-use crate::poll::{self, Ready, Waker};
+use crate::poll::{Poller, Ready, Waker};
 use crate::quic::StraySender;
 use crate::tun::{self, PLAIN_VIRTIO, ReadBuffer, Tun, WriteError};
-use crate::udp::{DataSocket, RecvBatch, is_stray};
+use crate::udp::{DataSocket, MAX_RUNS, RecvBatch, is_stray};
 
 /// Packets read from the interface before sockets get their turn: 16 keeps GSO runs full, and
 /// more only adds delay for the other direction.
 const READS_PER_TURN: usize = 16;
+/// A sleep shorter than this was none: what came had been there before.
+const NO_SLEEP: Duration = Duration::from_micros(2);
 /// Effects carried out in one go; a state machine that never ends would be a fault of ours.
 const OUTPUTS_PER_TURN: usize = 65_536;
 
@@ -40,15 +38,19 @@ pub(super) struct Thread {
     sockets: Vec<DataSocket>,
     plane: Plane,
     strays: StraySender,
-    packet_limit_bytes: usize,
     inbox: Receiver<Command>,
     waker: Waker,
+    poller: Poller,
     events: mpsc::Sender<Event>,
     lost_events: Arc<AtomicU64>,
     read: ReadBuffer,
     batch: RecvBatch,
     transmit: Transmit,
     deliver: Deliver,
+    /// Packets come faster than one by one: asking for more than one is worth a system call that
+    /// may bring nothing.
+    host_is_busy: bool,
+    peers_are_busy: bool,
 }
 
 /// Whether the thread goes on.
@@ -65,23 +67,28 @@ impl Thread {
         waker: Waker,
         events: mpsc::Sender<Event>,
         lost_events: Arc<AtomicU64>,
-    ) -> Self {
+    ) -> std::io::Result<Self> {
+        let mut sources = vec![waker.as_fd(), parts.tun.as_fd()];
+        sources.extend(parts.sockets.iter().map(AsFd::as_fd));
+        let poller = Poller::new(&sources)?;
         let deliver = Deliver::new(parts.tun.offloads().udp);
-        Self {
+        Ok(Self {
             tun: parts.tun,
             sockets: parts.sockets,
             plane: parts.plane,
             strays: parts.strays,
-            packet_limit_bytes: parts.packet_limit_bytes,
             inbox,
             waker,
+            poller,
             events,
             lost_events,
             read: ReadBuffer::new(),
             batch: RecvBatch::new(),
             transmit: Transmit::new(),
             deliver,
-        }
+            host_is_busy: false,
+            peers_are_busy: false,
+        })
     }
 
     /// Runs to the end; returns what another thread may go on with.
@@ -91,7 +98,8 @@ impl Thread {
     }
 
     fn turn(&mut self) -> Go {
-        let ready = match self.sleep() {
+        let slept_from = clock::mono();
+        let ready = match self.sleep(slept_from) {
             Ok(ready) => ready,
             Err(error) => {
                 error!(%error, "the data thread cannot wait for packets; it ends");
@@ -99,6 +107,10 @@ impl Thread {
             }
         };
         let now = clock::now();
+        if now.mono.since(slept_from) < NO_SLEEP {
+            self.host_is_busy |= ready.has(1);
+            self.peers_are_busy |= (0..self.sockets.len()).any(|at| ready.has(2 + at));
+        }
         if ready.has(0) && self.take_commands(now) == Go::End {
             return Go::End;
         }
@@ -116,20 +128,15 @@ impl Thread {
         self.carry_out(now)
     }
 
-    fn sleep(&self) -> std::io::Result<Ready> {
+    fn sleep(&self, now: Mono) -> std::io::Result<Ready> {
         let timeout = self.plane.poll_timeout().map(|at| {
-            let now = clock::now().mono;
             if at > now {
                 at.since(now)
             } else {
                 Duration::ZERO
             }
         });
-        let mut sources: SmallVec<[BorrowedFd<'_>; 8]> = SmallVec::new();
-        sources.push(self.waker.as_fd());
-        sources.push(self.tun.as_fd());
-        sources.extend(self.sockets.iter().map(AsFd::as_fd));
-        poll::wait(&sources, timeout)
+        self.poller.wait(timeout)
     }
 
     fn take_commands(&mut self, now: Now) -> Go {
@@ -144,9 +151,14 @@ impl Thread {
     }
 
     fn take_host_packets(&mut self, now: Now) -> Go {
-        for _ in 0..READS_PER_TURN {
+        let most = if self.host_is_busy { READS_PER_TURN } else { 1 };
+        let mut reads = 0;
+        while reads < most {
             match self.tun.read(&mut self.read) {
-                Ok(true) => self.take_host_packet(now),
+                Ok(true) => {
+                    reads += 1;
+                    self.take_host_packet(now);
+                }
                 Ok(false) => break,
                 Err(error) if tun::is_gone(&error) => {
                     warn!(%error, "the interface is gone");
@@ -158,7 +170,8 @@ impl Thread {
                 }
             }
         }
-        self.flush();
+        self.host_is_busy = reads > 1;
+        self.link(now).flush();
         Go::On
     }
 
@@ -190,16 +203,17 @@ impl Thread {
         match self.plane.from_host(now, &mut head, &mut offload) {
             ToPeer::Send { peer, flags } => {
                 let start = head.start;
-                send(
-                    &mut self.plane,
-                    &mut self.transmit,
-                    &mut self.sockets,
+                Link {
+                    plane: &mut self.plane,
+                    transmit: &mut self.transmit,
+                    sockets: &mut self.sockets,
                     now,
+                }
+                .send(
                     Outgoing {
                         peer,
                         flags,
                         offload,
-                        limit_bytes: self.packet_limit_bytes,
                     },
                     &mut head.bytes[start..],
                 );
@@ -210,9 +224,13 @@ impl Thread {
     }
 
     fn take_frames(&mut self, now: Now, at: usize) -> Go {
-        match self.sockets[at].recv_batch(&mut self.batch) {
-            Ok(0) => return Go::On,
-            Ok(_) => {}
+        let most = if self.peers_are_busy { MAX_RUNS } else { 1 };
+        match self.sockets[at].recv_batch(&mut self.batch, most) {
+            Ok(0) => {
+                self.peers_are_busy = false;
+                return Go::On;
+            }
+            Ok(runs) => self.peers_are_busy = runs > 1,
             Err(error) => {
                 trace!(%error, "the socket gave no datagrams");
                 return Go::On;
@@ -298,16 +316,17 @@ impl Thread {
                     peer,
                     flags,
                     mut packet,
-                } => send(
-                    &mut self.plane,
-                    &mut self.transmit,
-                    &mut self.sockets,
+                } => Link {
+                    plane: &mut self.plane,
+                    transmit: &mut self.transmit,
+                    sockets: &mut self.sockets,
                     now,
+                }
+                .send(
                     Outgoing {
                         peer,
                         flags,
                         offload: Offload::PLAIN,
-                        limit_bytes: self.packet_limit_bytes,
                     },
                     &mut packet,
                 ),
@@ -326,10 +345,7 @@ impl Thread {
                     }
                 }
                 Output::Datagram { path, frame } => {
-                    let (room, lost) = self.transmit.room(&mut self.sockets, path, frame.len());
-                    room[..frame.len()].copy_from_slice(&frame);
-                    self.transmit.commit(frame.len());
-                    note_lost(&mut self.plane, lost);
+                    self.link(now).send_frame(path, &frame);
                 }
                 Output::Event(event) => {
                     if self.events.try_send(event).is_err() {
@@ -338,7 +354,7 @@ impl Thread {
                 }
             }
         }
-        self.flush();
+        self.link(now).flush();
         Go::On
     }
 
@@ -353,133 +369,29 @@ impl Thread {
         };
         if let ToPeer::Send { peer, flags } = self.plane.from_host(now, &mut head, &mut offload) {
             let start = head.start;
-            send(
-                &mut self.plane,
-                &mut self.transmit,
-                &mut self.sockets,
+            Link {
+                plane: &mut self.plane,
+                transmit: &mut self.transmit,
+                sockets: &mut self.sockets,
                 now,
+            }
+            .send(
                 Outgoing {
                     peer,
                     flags,
                     offload,
-                    limit_bytes: self.packet_limit_bytes,
                 },
                 &mut head.bytes[start..],
             );
         }
     }
 
-    fn flush(&mut self) {
-        let lost = self.transmit.flush(&mut self.sockets);
-        note_lost(&mut self.plane, lost);
-    }
-}
-
-/// A packet ready to be cut and sealed.
-#[derive(Clone, Copy)]
-struct Outgoing {
-    peer: PeerIx,
-    flags: Flags,
-    offload: Offload,
-    limit_bytes: usize,
-}
-
-/// Cuts, seals and queues one packet.
-fn send(
-    plane: &mut Plane,
-    transmit: &mut Transmit,
-    sockets: &mut [DataSocket],
-    now: Now,
-    out: Outgoing,
-    packet: &mut [u8],
-) {
-    let flags = match out.offload.checksum {
-        Checksum::Partial => out.flags.with(Flags::PARTIAL_CHECKSUM),
-        Checksum::Complete => out.flags,
-    };
-    let result = match Cut::new(packet, out.offload, out.limit_bytes) {
-        Ok(mut cut) => {
-            let mut batch = Batch::default();
-            let sealed = plane.sealer(out.peer).and_then(|(mut sealer, path)| {
-                while let Some(piece) = cut.next() {
-                    batch.seal(&mut sealer, path, transmit, sockets, flags, piece)?;
-                }
-                Ok(())
-            });
-            batch.note(plane, now, out.peer, flags);
-            sealed
+    fn link(&mut self, now: Now) -> Link<'_> {
+        Link {
+            plane: &mut self.plane,
+            transmit: &mut self.transmit,
+            sockets: &mut self.sockets,
+            now,
         }
-        Err(Uncuttable::TooBig { .. }) => too_big(plane, transmit, sockets, now, out, packet),
-        Err(_) => Err(DropReason::Malformed),
-    };
-    if let Err(reason) = result {
-        plane.note_drop(reason);
-    }
-}
-
-/// A packet that neither fits nor may be cut: IPv4 without DF goes in fragments, the sender of
-/// anything else is told.
-fn too_big(
-    plane: &mut Plane,
-    transmit: &mut Transmit,
-    sockets: &mut [DataSocket],
-    now: Now,
-    out: Outgoing,
-    packet: &mut [u8],
-) -> Result<(), DropReason> {
-    let Ok(mut pieces) = fragment_ipv4(packet, out.offload.checksum, out.limit_bytes) else {
-        plane.refuse_too_big(out.peer, out.flags, packet, out.limit_bytes);
-        return Err(DropReason::TooBig);
-    };
-    let mut batch = Batch::default();
-    let sealed = plane.sealer(out.peer).and_then(|(mut sealer, path)| {
-        while let Some(piece) = pieces.next() {
-            batch.seal(&mut sealer, path, transmit, sockets, out.flags, piece)?;
-        }
-        Ok(())
-    });
-    batch.note(plane, now, out.peer, out.flags);
-    sealed
-}
-
-/// The frames one packet became.
-#[derive(Default)]
-struct Batch {
-    frames: u32,
-    lost: u64,
-    highest: Option<SentAt>,
-}
-
-impl Batch {
-    fn seal(
-        &mut self,
-        sealer: &mut Sealer<'_>,
-        path: Path,
-        transmit: &mut Transmit,
-        sockets: &mut [DataSocket],
-        flags: Flags,
-        piece: &[u8],
-    ) -> Result<(), DropReason> {
-        let (room, lost) = transmit.room(sockets, path, piece.len() + MAX_FRAME_OVERHEAD);
-        self.lost += lost;
-        let sealed = sealer.seal(FrameType::Data, flags, piece, room);
-        let (bytes, at) = sealed.ok_or(DropReason::NoSession)?;
-        transmit.commit(bytes);
-        self.frames += 1;
-        self.highest = Some(at);
-        Ok(())
-    }
-
-    fn note(self, plane: &mut Plane, now: Now, peer: PeerIx, flags: Flags) {
-        note_lost(plane, self.lost);
-        if let Some(highest) = self.highest {
-            plane.note_sent(now.mono, peer, flags, self.frames, highest);
-        }
-    }
-}
-
-fn note_lost(plane: &mut Plane, lost: u64) {
-    for _ in 0..lost {
-        plane.note_drop(DropReason::SendFailed);
     }
 }

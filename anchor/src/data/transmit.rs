@@ -3,7 +3,22 @@
 use conflux_core::plane::{DropReason, Path};
 use tracing::trace;
 
-use crate::udp::{DataSocket, MAX_SEGMENTS, MAX_SEND_BYTES};
+use crate::udp::{DataSocket, MAX_SEGMENTS, MAX_SEND_BYTES, SendError};
+
+/// Frames that the kernel did not take.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Lost {
+    pub(super) frames: u64,
+    /// The path whose interface takes no frames of so many bytes.
+    pub(super) refused: Option<(Path, usize)>,
+}
+
+impl Lost {
+    pub(super) fn add(&mut self, other: Self) {
+        self.frames += other.frames;
+        self.refused = other.refused.or(self.refused);
+    }
+}
 
 /// A run of frames to one path, each as long as the first, the last perhaps shorter.
 pub(super) struct Transmit {
@@ -13,6 +28,8 @@ pub(super) struct Transmit {
     frame_bytes: usize,
     to: Option<Path>,
     closed: bool,
+    /// Room for a packet on its way here.
+    pub(super) scratch: Vec<u8>,
 }
 
 impl Transmit {
@@ -24,6 +41,7 @@ impl Transmit {
             frame_bytes: 0,
             to: None,
             closed: false,
+            scratch: Vec::new(),
         }
     }
 
@@ -34,13 +52,13 @@ impl Transmit {
         sockets: &mut [DataSocket],
         to: Path,
         bytes: usize,
-    ) -> (&mut [u8], u64) {
+    ) -> (&mut [u8], Lost) {
         let fits = self.to == Some(to)
             && !self.closed
             && bytes <= self.frame_bytes
             && self.frames < MAX_SEGMENTS
             && self.used + bytes <= self.bytes.len();
-        let mut lost = 0;
+        let mut lost = Lost::default();
         if !fits {
             lost = self.flush(sockets);
             self.to = Some(to);
@@ -56,26 +74,44 @@ impl Transmit {
         self.closed = bytes < self.frame_bytes;
     }
 
-    /// Sends what is there; returns the frames that the kernel did not take.
-    pub(super) fn flush(&mut self, sockets: &mut [DataSocket]) -> u64 {
+    /// Sends one frame by itself, after what is there: it may be longer than the path takes, and
+    /// must not take others with it.
+    pub(super) fn send_alone(
+        &mut self,
+        sockets: &mut [DataSocket],
+        to: Path,
+        frame: &[u8],
+    ) -> Lost {
+        let mut lost = self.flush(sockets);
+        lost.add(send(sockets, to, frame, frame.len()));
+        lost
+    }
+
+    /// Sends what is there; returns what the kernel did not take.
+    pub(super) fn flush(&mut self, sockets: &mut [DataSocket]) -> Lost {
         let frames = self.frames;
         let Some(to) = self.to.take().filter(|_| frames > 0) else {
-            return 0;
+            return Lost::default();
         };
-        let run = &self.bytes[..self.used];
-        let sent = match sockets.get_mut(usize::from(to.socket)) {
-            Some(socket) => socket.send(to.remote, run, self.frame_bytes),
-            None => Ok(()),
-        };
+        let lost = send(sockets, to, &self.bytes[..self.used], self.frame_bytes);
         self.used = 0;
         self.frames = 0;
         self.closed = false;
-        match sent {
-            Ok(()) => 0,
-            Err(error) => {
-                trace!(%error, reason = DropReason::SendFailed.as_str(), "frames dropped");
-                frames as u64
-            }
-        }
+        lost
+    }
+}
+
+fn send(sockets: &mut [DataSocket], to: Path, run: &[u8], frame_bytes: usize) -> Lost {
+    let sent = match sockets.get_mut(usize::from(to.socket)) {
+        Some(socket) => socket.send(to.remote, run, frame_bytes),
+        None => Ok(()),
+    };
+    let Err(error) = sent else {
+        return Lost::default();
+    };
+    trace!(%error, reason = DropReason::SendFailed.as_str(), "frames dropped");
+    Lost {
+        frames: run.len().div_ceil(frame_bytes.max(1)) as u64,
+        refused: matches!(error, SendError::TooBig).then_some((to, frame_bytes)),
     }
 }

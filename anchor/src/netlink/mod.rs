@@ -184,6 +184,8 @@ pub struct Link {
     pub index: u32,
     /// Its name.
     pub name: String,
+    /// The largest packet it takes; 0 where the kernel does not say.
+    pub mtu_bytes: u32,
     /// Whether it is switched on.
     pub is_up: bool,
     /// Whether it is the host's way to itself.

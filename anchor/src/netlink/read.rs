@@ -26,9 +26,14 @@ pub(super) fn read_link(message: &LinkMessage) -> Option<Link> {
     let is_held = !attributes
         .iter()
         .any(|attribute| matches!(attribute, LinkAttribute::Carrier(0)));
+    let mtu_bytes = attributes.iter().find_map(|attribute| match attribute {
+        LinkAttribute::Mtu(bytes) => Some(*bytes),
+        _ => None,
+    });
     Some(Link {
         index: message.header.index,
         name,
+        mtu_bytes: mtu_bytes.unwrap_or(0),
         is_up: message.header.flags.contains(LinkFlags::Up),
         is_loopback: message.header.flags.contains(LinkFlags::Loopback),
         is_abandoned_tun: !is_held && is_persistent_tun(attributes),

@@ -45,18 +45,16 @@ pub(super) fn enable_gro(socket: &impl AsFd) -> io::Result<()> {
     set::<c_int>(socket, libc::SOL_UDP, libc::UDP_GRO, &1)
 }
 
-/// Lets the kernel cut what is longer than the path's MTU, instead of refusing it.
-pub(super) fn allow_fragments(socket: &impl AsFd, ipv6: bool) -> io::Result<()> {
+/// Has datagrams leave whole or not at all, whatever the kernel believes of the path: what fits
+/// is found by probes (`docs/decisions/0008-path-mtu.md`). Only a datagram that the interface
+/// itself cannot take is refused, with EMSGSIZE.
+pub(super) fn forbid_fragments(socket: &impl AsFd, ipv6: bool) -> io::Result<()> {
     if ipv6 {
-        let dont = libc::IPV6_PMTUDISC_DONT;
-        set(socket, libc::IPPROTO_IPV6, libc::IPV6_MTU_DISCOVER, &dont)
+        let probe = libc::IPV6_PMTUDISC_PROBE;
+        set(socket, libc::IPPROTO_IPV6, libc::IPV6_MTU_DISCOVER, &probe)
     } else {
-        set(
-            socket,
-            libc::IPPROTO_IP,
-            libc::IP_MTU_DISCOVER,
-            &libc::IP_PMTUDISC_DONT,
-        )
+        let probe = libc::IP_PMTUDISC_PROBE;
+        set(socket, libc::IPPROTO_IP, libc::IP_MTU_DISCOVER, &probe)
     }
 }
 

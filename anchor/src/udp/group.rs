@@ -165,7 +165,7 @@ fn prepare(socket: &Socket, address: SocketAddr, sharing: Sharing) -> io::Result
             mark_control(socket, address)?;
         }
     }
-    filter::allow_fragments(socket, address.is_ipv6())?;
+    filter::forbid_fragments(socket, address.is_ipv6())?;
     for direction in [Direction::Receive, Direction::Send] {
         grow_buffer(socket, direction)?;
     }

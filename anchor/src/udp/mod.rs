@@ -12,7 +12,7 @@ mod receive;
 mod send;
 
 pub use group::{BindError, Claim, Group, bind_group};
-pub use receive::{Received, RecvBatch};
+pub use receive::{MAX_RUNS, Received, RecvBatch};
 pub use send::{DataSocket, SendError, SendStats};
 
 /// Returns whether a datagram that came by the data socket is not ours but QUIC's.

@@ -40,8 +40,8 @@ impl RecvBatch {
     /// Makes room for a full batch; allocates about 2 MiB, touched only as datagrams come.
     pub fn new() -> Self {
         Self {
-            bytes: vec![0; VECTOR * SLOT_BYTES].into(),
-            received: Vec::with_capacity(VECTOR),
+            bytes: vec![0; MAX_RUNS * SLOT_BYTES].into(),
+            received: Vec::with_capacity(MAX_RUNS),
             truncated: 0,
         }
     }
@@ -67,40 +67,48 @@ impl RecvBatch {
         self.truncated
     }
 
-    /// Fills the batch anew; returns how many runs came.
-    pub(super) fn fill(&mut self, socket: &impl AsFd) -> io::Result<usize> {
+    /// Fills the batch anew with at most `most` runs; returns how many came.
+    pub(super) fn fill(&mut self, socket: &impl AsFd, most: usize) -> io::Result<usize> {
+        let most = most.clamp(1, MAX_RUNS);
         self.received.clear();
-        // SAFETY: all four are plain data of the kernel's, for which all zeros is a valid value.
-        let (mut names, mut controls, mut vectors, mut headers) = unsafe {
-            (
-                MaybeUninit::<[libc::sockaddr_in6; VECTOR]>::zeroed().assume_init(),
-                MaybeUninit::<[Control; VECTOR]>::zeroed().assume_init(),
-                MaybeUninit::<[libc::iovec; VECTOR]>::zeroed().assume_init(),
-                MaybeUninit::<[libc::mmsghdr; VECTOR]>::zeroed().assume_init(),
-            )
-        };
-        let slots = self.bytes.chunks_exact_mut(SLOT_BYTES);
+        // Only as many of them as are used are ever written: together they are 8 KiB.
+        let mut names = [const { MaybeUninit::<libc::sockaddr_in6>::uninit() }; MAX_RUNS];
+        let mut controls = [const { MaybeUninit::<Control>::uninit() }; MAX_RUNS];
+        let mut vectors = [const { MaybeUninit::<libc::iovec>::uninit() }; MAX_RUNS];
+        let mut headers = [const { MaybeUninit::<libc::mmsghdr>::uninit() }; MAX_RUNS];
+        let slots = self.bytes.chunks_exact_mut(SLOT_BYTES).take(most);
         for (place, slot) in slots.enumerate() {
-            vectors[place].iov_base = slot.as_mut_ptr().cast();
-            vectors[place].iov_len = SLOT_BYTES;
-            let header = &mut headers[place].msg_hdr;
-            header.msg_name = (&raw mut names[place]).cast();
-            header.msg_namelen = NAME_BYTES;
-            header.msg_iov = &raw mut vectors[place];
-            header.msg_iovlen = 1;
-            header.msg_control = (&raw mut controls[place]).cast();
-            header.msg_controllen = size_of::<Control>() as _;
+            let vector = vectors[place].write(libc::iovec {
+                iov_base: slot.as_mut_ptr().cast(),
+                iov_len: SLOT_BYTES,
+            });
+            // SAFETY: plain data of the kernel's, for which all zeros is a valid value; so is a
+            // name the kernel left alone.
+            let (mut header, name) = unsafe {
+                let header = MaybeUninit::<libc::mmsghdr>::zeroed().assume_init();
+                (
+                    header,
+                    names[place].write(MaybeUninit::zeroed().assume_init()),
+                )
+            };
+            header.msg_hdr.msg_name = ptr::from_mut(name).cast();
+            header.msg_hdr.msg_namelen = NAME_BYTES;
+            header.msg_hdr.msg_iov = vector;
+            header.msg_hdr.msg_iovlen = 1;
+            header.msg_hdr.msg_control = controls[place].as_mut_ptr().cast();
+            header.msg_hdr.msg_controllen = size_of::<Control>() as _;
+            headers[place].write(header);
         }
 
         let count = loop {
-            // SAFETY: `headers` are VECTOR valid headers; each points to a name, a control
-            // buffer, one iovec and through that to a slot of its own, all with their true
+            // SAFETY: the first `most` of `headers` are valid headers; each points to a name, a
+            // control buffer, one iovec and through that to a slot of its own, all with their true
             // sizes and all alive and borrowed by nobody else until the call returns.
             let count = unsafe {
                 libc::recvmmsg(
                     socket.as_fd().as_raw_fd(),
-                    headers.as_mut_ptr(),
-                    VECTOR as _,
+                    headers.as_mut_ptr().cast(),
+                    most as _,
                     libc::MSG_DONTWAIT as _,
                     ptr::null_mut(),
                 )
@@ -114,8 +122,10 @@ impl RecvBatch {
                 },
             }
         };
-        for (place, header) in headers[..count].iter().enumerate() {
-            self.note(place, header, &names[place]);
+        for (place, (header, name)) in headers.iter().zip(&names).take(count).enumerate() {
+            // SAFETY: both were written above, for as many places as the kernel may fill.
+            let (header, name) = unsafe { (header.assume_init_ref(), name.assume_init_ref()) };
+            self.note(place, header, name);
         }
         Ok(self.received.len())
     }
@@ -196,9 +206,9 @@ fn address(name: &libc::sockaddr_in6) -> Option<SocketAddr> {
 #[derive(Clone, Copy)]
 struct Control([u8; 128]);
 
-/// Runs taken by one call: measured 30 % over 8 where the network card does not glue; more
+/// The most runs taken by one call: measured 30 % over 8 where the network card does not glue; more
 /// brings nothing.
-const VECTOR: usize = 32;
+pub const MAX_RUNS: usize = 32;
 
 /// One run: the longest UDP can be, and 25 cache lines, so that the slots' beginnings do not all
 /// fall into the same sets of the processor's cache.

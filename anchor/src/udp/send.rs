@@ -30,13 +30,15 @@ impl DataSocket {
         }
     }
 
-    /// Fills `batch` with what has come; returns how many runs, 0 when nothing waits.
+    /// Fills `batch` with what has come, at most `most` runs of it (1 to 32); returns how many
+    /// runs, 0 when nothing waits. Each run more that is asked for and not there costs the kernel
+    /// a look.
     ///
     /// # Errors
     /// What the kernel said; the batch is empty then. A socket of ours is never connected, so
     /// this is not about one peer.
-    pub fn recv_batch(&mut self, batch: &mut RecvBatch) -> io::Result<usize> {
-        batch.fill(&self.socket)
+    pub fn recv_batch(&mut self, batch: &mut RecvBatch, most: usize) -> io::Result<usize> {
+        batch.fill(&self.socket, most)
     }
 
     /// Sends `bytes` to `to` as datagrams of `segment_bytes`, the last perhaps shorter. Runs
@@ -83,16 +85,23 @@ impl DataSocket {
     ) -> Result<(), SendError> {
         let run_bytes = segment_bytes * MAX_SEGMENTS.min(MAX_SEND_BYTES / segment_bytes).max(1);
         for run in bytes.chunks(run_bytes) {
-            if run.len() > segment_bytes && !self.goes_one_by_one(to) {
+            let is_long = run.len() > segment_bytes;
+            let mut is_unable = false;
+            if is_long && !self.goes_one_by_one(to) {
                 match self.send_once(address, run, Some(segment_bytes)) {
                     Ok(()) => continue,
-                    Err(error) if is_about_segments(&error) => self.remember(to),
+                    Err(error) if is_about_segments(&error) => is_unable = true,
                     Err(error) => return Err(SendError::from_kernel(error)),
                 }
             }
             for datagram in run.chunks(segment_bytes) {
                 self.send_once(address, datagram, None)
                     .map_err(SendError::from_kernel)?;
+            }
+            // Not for datagrams that do not fit alone either: there will be none when the limit
+            // is known.
+            if is_unable {
+                self.remember(to);
             }
         }
         Ok(())
@@ -165,8 +174,8 @@ pub enum SendError {
     /// No route, or no address to send from.
     #[error("no route to the peer's address")]
     Unreachable,
-    /// Longer than anything this path takes.
-    #[error("the datagram is too big for the path")]
+    /// Longer than this host's own interface takes.
+    #[error("the datagram is too big for the interface")]
     TooBig,
     /// The host's firewall forbids it.
     #[error("the host's firewall refused the datagram")]
@@ -195,8 +204,8 @@ impl SendError {
     }
 }
 
-/// EIO: the device cannot checksum the pieces. EINVAL and EMSGSIZE: a piece is longer than the
-/// path's MTU, which the kernel would cut if it stood alone.
+/// EIO: the device cannot checksum the pieces. EINVAL and EMSGSIZE: it cannot take such runs, or a
+/// piece is longer than its MTU, which shows when the piece is sent alone.
 fn is_about_segments(error: &io::Error) -> bool {
     matches!(
         error.raw_os_error(),

@@ -30,7 +30,9 @@ pub(super) enum Stage {
 }
 
 /// A connection's current exchange, and when its request went out.
+/// Packed: there is one in every connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[repr(Rust, packed(4))]
 pub(super) struct Exchange {
     asked_at: Mono,
     stage: Stage,

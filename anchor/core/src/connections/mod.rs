@@ -23,8 +23,8 @@
 //!
 //! # Limits
 //!
-//! [`Limits::connections`] entries of at most 128 bytes, and about 30 bytes each in the index; at
-//! the limit the entry goes that has least to lose: first closed connections, then those still
+//! [`Limits::connections`] entries of 128 bytes, 16 bytes each in the index, and 12 bytes per
+//! flow; at the limit the entry goes that has least to lose: first closed connections, then those still
 //! opening, then datagrams, then open ones, and of these the one unused for longest. What is
 //! forgotten while its host still speaks is learned again from its next packet. Nothing is
 //! allocated per packet once the tables have grown.
@@ -96,7 +96,12 @@ impl Connections {
             return Outbound::Pass;
         }
         let ix = match self.find(now, &key) {
-            Some(ix) if self.store[ix].origin == origin => ix,
+            Some(ix) if self.store[ix].origin == origin => {
+                if packet.fragment.is_some() {
+                    self.store.note_origin(ix);
+                }
+                ix
+            }
             Some(ix) if self.is_claimed(now, ix) => return Outbound::Clash,
             Some(ix) => {
                 let Some(state) = beginning(packet) else {
@@ -104,6 +109,7 @@ impl Connections {
                 };
                 self.store[ix].begin(origin, state);
                 begin_tcp(&mut self.store[ix], packet);
+                self.store.note_origin(ix);
                 ix
             }
             None => {
@@ -116,7 +122,6 @@ impl Connections {
             }
         };
 
-        self.store.note_origin(key.flow, origin);
         let outbound = self.note_out(now, ix, packet, head);
         self.settle(now, ix);
         outbound
@@ -165,7 +170,7 @@ impl Connections {
             | Transport::Other => entry.last = now.mono,
         }
         if packet.fragment.is_some() {
-            self.store.note_origin(key.flow, origin);
+            self.store.note_origin(ix);
         }
         self.settle(now, ix);
         Inbound::Pass {
@@ -200,7 +205,6 @@ impl Connections {
             }
         }
         self.insert(entry);
-        self.store.note_origin(key.flow, origin);
         Inbound::Pass {
             origin,
             answer: None,
@@ -297,8 +301,8 @@ impl Connections {
         self.open_count(flow) > 0
     }
 
-    /// Returns the local address `flow`'s last packet came from or, for the later fragments of a
-    /// packet of the holder, the one its first fragment went to.
+    /// Returns the local address of `flow`'s last fragmented packet, or of the connection that began
+    /// since: later fragments do not tell whose they are.
     pub fn last_origin(&self, flow: FlowId) -> Option<IpAddr> {
         self.store.last_origin(flow)
     }

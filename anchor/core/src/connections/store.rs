@@ -6,16 +6,17 @@ use std::collections::VecDeque;
 use std::net::IpAddr;
 use std::time::Duration;
 
-use super::entry::{Class, Entry, Marks, State};
+use super::entry::{Class, Entry, Marks, Seconds, State};
 use super::syn::Slot;
 use super::{ConnectionKey, OpenChange};
 use crate::ids::FlowId;
-use crate::table::{self, Map};
+use crate::table::Index;
 use crate::time::Boot;
 
-/// How stale an entry's place in its list may be: moving it at every packet would touch two
-/// neighbours each time. Entries so expire at most this much early.
-const TOUCH_EVERY: Duration = Duration::from_secs(1);
+/// How stale an entry's place in its list may be: moving it touches two neighbours, which are out
+/// of the cache when there are many. Entries are so removed at most this much late; one that is
+/// over counts as gone at once.
+const PLACE_EVERY: Duration = Duration::from_secs(30);
 
 /// An entry's place in the slab.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -56,7 +57,6 @@ struct FlowNotes {
     open: u32,
     was_open: bool,
     change_waits: bool,
-    last_origin: Option<IpAddr>,
 }
 
 impl FlowNotes {
@@ -65,14 +65,15 @@ impl FlowNotes {
         open: 0,
         was_open: false,
         change_waits: false,
-        last_origin: None,
     };
 }
 
 /// The entries and their lists.
 #[derive(Debug)]
 pub(super) struct Store {
-    index: Map<ConnectionKey, Ix>,
+    /// The places of the entries; their keys stand there only. Room for all is set aside at once,
+    /// as in `flows` and for its reasons.
+    index: Index,
     entries: Vec<Entry>,
     /// Unused entries, linked by `in_class.after`.
     free: Ix,
@@ -87,15 +88,16 @@ pub(super) struct Store {
 impl Store {
     /// Returns an empty store for `limit` entries.
     pub(super) fn new(limit: usize, seed: u64) -> Self {
+        let limit = limit.clamp(1, Ix::NONE.at());
         Self {
-            index: table::map(seed),
-            entries: Vec::new(),
+            index: Index::new(limit, seed),
+            entries: Vec::with_capacity(limit),
             free: Ix::NONE,
             classes: [Link::default(); Class::ALL.len()],
             flows: Vec::new(),
             changes: VecDeque::new(),
             open: 0,
-            limit: limit.clamp(1, Ix::NONE.at()),
+            limit,
         }
     }
 
@@ -113,16 +115,8 @@ impl Store {
                 Ix(self.entries.len() as u32 - 1)
             }
         };
-        self.index.insert(key, ix);
-
-        let first = std::mem::replace(&mut self.flow_mut(flow).first, ix);
-        self[ix].in_flow = Link {
-            before: Ix::NONE,
-            after: first,
-        };
-        if let Some(first) = first.some() {
-            self[first].in_flow.before = ix;
-        }
+        self.index.insert(&key, ix.0);
+        self.lead(ix, flow);
         self.append(ix, class);
         self.count(ix);
         ix
@@ -133,20 +127,9 @@ impl Store {
         self[ix].state = State::Broken;
         self.count(ix);
         self.unlink(ix);
-        let Link { before, after } = self[ix].in_flow;
-        match before.some() {
-            Some(before) => self[before].in_flow.after = after,
-            None => {
-                let flow = self[ix].key.flow;
-                self.flow_mut(flow).first = after;
-            }
-        }
-        if let Some(after) = after.some() {
-            self[after].in_flow.before = before;
-        }
-
+        self.leave(ix);
         let key = self[ix].key;
-        self.index.remove(&key);
+        self.index.remove(&key, ix.0);
         self[ix].in_class = Link {
             before: Ix::NONE,
             after: self.free,
@@ -157,19 +140,23 @@ impl Store {
 
     /// Puts an entry that a packet touched, or whose state has changed, where it belongs.
     pub(super) fn settle(&mut self, ix: Ix, now: Boot) {
-        let entry = &self[ix];
+        let entry = &mut self[ix];
+        entry.used = Seconds::of(now);
         let class = entry.class();
-        if class != entry.listed || now.since(entry.touched) >= TOUCH_EVERY {
+        if class != entry.listed || now.since(entry.placed) >= PLACE_EVERY {
             self.unlink(ix);
-            self[ix].touched = now;
+            self[ix].placed = now;
             self.append(ix, class);
         }
         self.count(ix);
     }
 
-    /// Notes the address `flow`'s traffic used last.
-    pub(super) fn note_origin(&mut self, flow: FlowId, origin: IpAddr) {
-        self.flow_mut(flow).last_origin = Some(origin);
+    /// Has the entry lead its flow's, so that [`Self::last_origin`] is its origin.
+    pub(super) fn note_origin(&mut self, ix: Ix) {
+        if self[ix].in_flow.before != Ix::NONE {
+            self.leave(ix);
+            self.lead(ix, self[ix].key.flow);
+        }
     }
 
     /// Forgets what is known of a flow that has no entries any more.
@@ -198,7 +185,9 @@ impl Store {
 
     /// Returns the entry of `key`.
     pub(super) fn find(&self, key: &ConnectionKey) -> Option<Ix> {
-        self.index.get(key).copied()
+        self.index
+            .find(key, |place| self[Ix(place)].key == *key)
+            .map(Ix)
     }
 
     /// Returns an entry of `flow`, the start of a walk by [`Self::after`].
@@ -223,14 +212,12 @@ impl Store {
 
     /// Returns when the next entry expires.
     pub(super) fn next_over(&self) -> Option<Boot> {
-        self.heads()
-            .map(|ix| self[ix].touched + self[ix].listed.life())
-            .min()
+        self.heads().map(|ix| self[ix].over_at()).min()
     }
 
-    /// Returns the address `flow`'s traffic used last.
+    /// Returns the local address of the entry of `flow` that began, or was noted, last.
     pub(super) fn last_origin(&self, flow: FlowId) -> Option<IpAddr> {
-        self.flows.get(flow.0 as usize)?.last_origin
+        self.first(flow).map(|ix| self[ix].origin)
     }
 
     /// Returns how many open connections `flow` has.
@@ -283,6 +270,33 @@ impl Store {
         }
     }
 
+    /// Puts an entry that is in no flow's list in front of its flow's.
+    fn lead(&mut self, ix: Ix, flow: FlowId) {
+        let first = std::mem::replace(&mut self.flow_mut(flow).first, ix);
+        self[ix].in_flow = Link {
+            before: Ix::NONE,
+            after: first,
+        };
+        if let Some(first) = first.some() {
+            self[first].in_flow.before = ix;
+        }
+    }
+
+    /// Takes an entry out of its flow's list.
+    fn leave(&mut self, ix: Ix) {
+        let Link { before, after } = self[ix].in_flow;
+        match before.some() {
+            Some(before) => self[before].in_flow.after = after,
+            None => {
+                let flow = self[ix].key.flow;
+                self.flow_mut(flow).first = after;
+            }
+        }
+        if let Some(after) = after.some() {
+            self[after].in_flow.before = before;
+        }
+    }
+
     /// Puts an entry at the end of its class's list. In `classes`, `after` is the first of the
     /// list and `before` the last, as though the list were a ring around it.
     fn append(&mut self, ix: Ix, class: Class) {
@@ -327,9 +341,9 @@ impl Store {
             while let Some(ix) = next.some() {
                 let entry = &self[ix];
                 assert_eq!((entry.listed, entry.in_class.before), (class, last.0));
-                assert!(entry.touched >= last.1, "{class:?} is in the order of use");
+                assert!(entry.placed >= last.1, "{class:?} is in the order of use");
                 assert_eq!(self.find(&entry.key), Some(ix));
-                last = (ix, entry.touched);
+                last = (ix, entry.placed);
                 next = entry.in_class.after;
                 listed += 1;
             }

@@ -10,14 +10,14 @@ use crate::packet::{Packet, Protocol, Transport};
 /// The limits of a table of connections.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Limits {
-    /// How many connections are remembered; 160 bytes each, at least 1.
+    /// How many connections are remembered; 144 bytes each, at least 1.
     pub connections: usize,
     /// How many SYNs are kept for a replay; 128 bytes each.
     pub syns: u16,
 }
 
 impl Default for Limits {
-    /// Returns room for all ports of four busy destinations (42 MB when full), and for the SYNs of
+    /// Returns room for all ports of four busy destinations (38 MB when full), and for the SYNs of
     /// 20,000 new connections a second at 200 ms of round-trip time.
     fn default() -> Self {
         Self {

@@ -37,7 +37,7 @@ fn the_longest_idle_flow_is_found_first() {
     let first = flows.insert(at(0), key(1), 32, None, Reason::New);
     let second = flows.insert(at(1), key(2), 32, None, Reason::New);
 
-    flows.note(at(9), first, 1, Direction::ToHost);
+    flows.note(at(31), first, 1, Direction::ToHost);
 
     assert_eq!(flows.longest_idle(), Some(second));
 }

@@ -17,6 +17,7 @@ mod join;
 mod mss;
 mod offload;
 mod parse;
+mod small;
 #[cfg(test)]
 pub(crate) mod testing;
 
@@ -30,6 +31,7 @@ pub use mss::clamp_mss;
 pub use offload::{BadOffload, Checksum, Offload, Segmentation, VIRTIO_BYTES};
 pub use parse::Malformed;
 pub(crate) use parse::{Chain, walk_extensions};
+pub use small::{SMALL_BYTES, SmallFragments, fragment_small};
 
 /// Bytes of an IPv4 header without options.
 pub(crate) const IPV4_BYTES: usize = 20;

@@ -8,10 +8,7 @@ use std::time::Duration;
 use conflux_proto::frame::{Echo, Flags, FrameType, Probe, Received as Progress};
 use smallvec::SmallVec;
 
-use super::{
-    Event, Head, OWN_HOST, Output, Path, Plane, fit_segments, name_by_quote, position,
-    reset_numbers,
-};
+use super::{Event, Head, OWN_HOST, Output, Path, Plane, name_by_quote, position, reset_numbers};
 use crate::connections::{ConnectionKey, Inbound};
 use crate::flows::{Direction, FlowKey};
 use crate::ids::{FlowId, Host, PeerIx};
@@ -71,10 +68,14 @@ impl Plane {
                 return Received::Dropped(reason);
             }
         };
-        let (peer, header, plaintext) = (opened.peer, opened.header, opened.plaintext);
+        let (peer, header, confirms) = (opened.peer, opened.header, opened.confirms);
+        let plaintext = opened.plaintext;
         self.counters.frames_received += 1;
         self.liveness.handle_heard(now.mono, peer);
         self.heard_by(now.mono, peer, from);
+        if confirms && !self.sizes.is_started(peer) {
+            self.follow_path(now.mono, peer);
+        }
         match header.kind {
             FrameType::Data => {
                 if !header.flags.contains(Flags::TO_CLIENT) {
@@ -184,7 +185,7 @@ impl Plane {
             .note(now.boot, flow, head.total, Direction::ToHost);
         let origin = origin.unwrap_or_else(|| self.default_origin(flow, &packet));
         if self.is_behind(origin) {
-            fit_segments(head.packet(), &packet, offload.checksum, origin);
+            self.fit_segments(head.packet(), &packet, offload.checksum, origin);
         }
         match origin {
             IpAddr::V4(_) if origin == packet.destination => Ok(()),
@@ -241,7 +242,7 @@ impl Plane {
             return Err(DropReason::NotServed);
         }
         if self.is_behind(packet.destination) {
-            fit_segments(head.packet(), &packet, offload.checksum, packet.destination);
+            self.fit_segments(head.packet(), &packet, offload.checksum, packet.destination);
         }
         match packet.source {
             IpAddr::V4(_) => self.request_of_client(now, peer, head, offload, &packet),
@@ -439,6 +440,7 @@ impl Plane {
             paths.heard = Some(now);
             self.outputs
                 .push_back(Output::Event(Event::Roamed(peer, from)));
+            self.follow_path(now, peer);
         }
     }
 
@@ -450,7 +452,9 @@ impl Plane {
 
     fn take_echo(&mut self, now: Now, peer: PeerIx, echo: Echo) {
         self.take_proof(now.mono, peer, echo.received);
-        if let Some(rtt) = self.liveness.handle_echo(now.mono, peer, echo.id) {
+        if !self.sizes.handle_echo(now.mono, peer, echo.id)
+            && let Some(rtt) = self.liveness.handle_echo(now.mono, peer, echo.id)
+        {
             self.set_rtt(now.mono, peer, rtt);
         }
         self.release_holds(now, peer);

@@ -17,6 +17,7 @@ mod failover;
 mod hold;
 mod inbound;
 mod outbound;
+mod sizes;
 mod timers;
 mod view;
 
@@ -33,6 +34,7 @@ use smallvec::SmallVec;
 pub use counters::{Counters, DropReason};
 pub use inbound::{Received, ToHost};
 pub use outbound::ToPeer;
+pub use sizes::MTU_BYTES;
 pub use view::{FlowView, PeerView, Sizes};
 
 use crate::clients::Clients;
@@ -41,7 +43,8 @@ use crate::cost::Costs;
 use crate::flows::Flows;
 use crate::ids::{Host, PeerIx};
 use crate::liveness::{Liveness, Sent};
-use crate::packet::{Checksum, Offload, Packet, Tcp, TcpFlags, Transport, clamp_mss};
+use crate::mtu::Mtu;
+use crate::packet::{Checksum, Offload, Packet, Tcp, TcpFlags, Transport};
 use crate::reason::Reason;
 use crate::routes::Routes;
 use crate::session::{Sealer, SentAt, SessionKeys, Sessions};
@@ -237,6 +240,11 @@ pub struct Plane {
     wanted: Map<PeerIx, Mono>,
     /// Peers that said goodbye since the last snapshot of routes, which still lists them.
     left: SmallVec<[PeerIx; 4]>,
+    /// How large packets each path takes.
+    sizes: Mtu,
+    /// The interface's MTU.
+    mtu_bytes: u16,
+    fragment_id: u32,
     next_expiry: Option<Mono>,
     counters: Counters,
 }
@@ -249,9 +257,6 @@ impl std::fmt::Debug for Plane {
 
 /// The control loop is asked for keys of one peer at most this often.
 const ASK_EVERY: Duration = Duration::from_secs(1);
-
-/// The largest packet the interface takes, which hosts behind us do not know of.
-const MTU_BYTES: u16 = 1420;
 
 impl Plane {
     /// Returns a plane that knows no peer yet. `clients` may hold the leases of an earlier run.
@@ -276,6 +281,9 @@ impl Plane {
             watched: map(sub()),
             wanted: map(sub()),
             left: SmallVec::new(),
+            sizes: Mtu::new(sub(), usize::from(MTU_BYTES)),
+            mtu_bytes: MTU_BYTES,
+            fragment_id: sub() as u32,
             random,
             outputs: VecDeque::new(),
             next_expiry: None,
@@ -309,6 +317,7 @@ impl Plane {
         self.tell_use(now.mono, peer);
         if is_first {
             self.liveness.handle_session(now.mono, peer);
+            self.follow_path(now.mono, peer);
         } else {
             // Tells the responder that its new keys arrived, and proves the path with them.
             self.liveness.probe_now(now.mono, peer);
@@ -329,6 +338,7 @@ impl Plane {
         if !is_known && !entry.is_live(now, ROAM_AFTER) {
             entry.current = all.first().copied();
             entry.heard = None;
+            self.follow_path(now, peer);
         }
     }
 
@@ -345,20 +355,22 @@ impl Plane {
         self.sessions.remove(peer);
         self.paths.remove(&peer);
         self.liveness.remove_peer(peer);
+        self.sizes.remove_peer(peer);
         self.costs.forget(peer);
         self.rotation_asked.remove(&peer);
         self.session_asked.remove(&peer);
     }
 
-    /// Returns what seals frames for `peer` and the path they take.
-    pub fn sealer(&mut self, peer: PeerIx) -> Result<(Sealer<'_>, Path), DropReason> {
+    /// Returns what seals frames for `peer`, the path they take, and the largest packet, in bytes,
+    /// that this path carries in one frame.
+    pub fn sealer(&mut self, peer: PeerIx) -> Result<(Sealer<'_>, Path, usize), DropReason> {
         let path = self
             .paths
             .get(&peer)
             .and_then(|paths| paths.current)
             .ok_or(DropReason::NoPath)?;
         let sealer = self.sessions.sealer(peer).ok_or(DropReason::NoSession)?;
-        Ok((sealer, path))
+        Ok((sealer, path, self.sizes.limit_bytes(peer)))
     }
 
     /// Notes DATA frames sent to `peer`, up to `highest`.
@@ -439,13 +451,6 @@ const fn position(at: SentAt) -> Sent {
         generation: at.generation,
         counter: at.counter,
     }
-}
-
-/// Lowers what a SYN of or to a host behind us offers, so that its segments fit; `end` is that
-/// host's address, whose family counts.
-fn fit_segments(head: &mut [u8], packet: &Packet, checksum: Checksum, end: IpAddr) {
-    let header_bytes = if end.is_ipv4() { 40 } else { 60 };
-    clamp_mss(head, packet, checksum, MTU_BYTES - header_bytes);
 }
 
 /// Returns sequence and acknowledgment number of a RST that answers a segment (RFC 9293 section

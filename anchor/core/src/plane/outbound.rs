@@ -5,15 +5,14 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use conflux_proto::frame::Flags;
 
-use super::{Head, OWN_HOST, Output, Plane, fit_segments, name_by_quote, reset_numbers};
+use super::{Head, OWN_HOST, Output, Plane, name_by_quote, reset_numbers};
 use crate::choose::choose;
 use crate::connections::{ConnectionKey, Outbound};
 use crate::cost::Cost;
 use crate::flows::{Direction, Flow, FlowKey, IDLE_AFTER};
 use crate::ids::{FlowId, Host, PeerIx};
 use crate::packet::{
-    Offload, Packet, Reason as Unreachable, TcpFlags, Transport, build_reset, build_too_big,
-    build_unreachable,
+    Offload, Packet, Reason as Unreachable, TcpFlags, Transport, build_reset, build_unreachable,
 };
 use crate::plane::counters::DropReason;
 use crate::reason::Reason;
@@ -130,7 +129,7 @@ impl Plane {
         };
         let host = about.unwrap_or(sender);
         if matches!(host, Host::Behind(_)) {
-            fit_segments(head.packet(), &packet, offload.checksum, packet.source);
+            self.fit_segments(head.packet(), &packet, offload.checksum, packet.source);
         }
         // An IPv6 host behind us that spells an IPv4 destination has no IPv4 address to be told
         // apart by, so it shares this machine's.
@@ -182,7 +181,7 @@ impl Plane {
             return Err(DropReason::ForeignSource);
         }
         if self.is_behind(packet.source) {
-            fit_segments(head.packet(), packet, offload.checksum, packet.source);
+            self.fit_segments(head.packet(), packet, offload.checksum, packet.source);
         }
         let Some((peer, host)) = self.clients.resolve(now.boot, address) else {
             self.refuse(head, packet, Unreachable::HostUnreachable);
@@ -461,31 +460,6 @@ impl Plane {
         if build_reset(&mut reset, from, to, sequence, acknowledgment).is_ok() {
             self.outputs.push_back(Output::ToHost(reset));
         }
-    }
-
-    /// Tells the sender of a packet that was to be sealed that it is too big for the path.
-    pub fn refuse_too_big(
-        &mut self,
-        peer: PeerIx,
-        flags: Flags,
-        packet: &[u8],
-        limit_bytes: usize,
-    ) {
-        let Ok(parsed) = Packet::parse(packet, packet.len()) else {
-            return;
-        };
-        let limit = u16::try_from(limit_bytes).unwrap_or(u16::MAX);
-        let mut error = Vec::new();
-        if build_too_big(&mut error, packet, parsed.destination, limit).is_err() {
-            return;
-        }
-        // The packet has its wire form already. The error is made to look as if the peer had sent
-        // it, so that it finds the sender the way a peer's own error would.
-        let back = match (flags.contains(Flags::TO_CLIENT), parsed.destination) {
-            (true, _) | (false, IpAddr::V6(_)) => Flags::NONE,
-            (false, IpAddr::V4(_)) => Flags::TO_CLIENT,
-        };
-        self.loop_back(peer, back, error);
     }
 
     /// Tells the sender of a packet by ICMP that it goes nowhere.

@@ -34,6 +34,7 @@ impl Plane {
             self.liveness.poll_timeout(),
             self.connections.poll_timeout(),
             self.holds.poll_timeout(),
+            self.sizes.poll_timeout(),
             self.next_expiry,
         ]
         .into_iter()
@@ -44,6 +45,7 @@ impl Plane {
     /// Acts on everything due by `now`.
     pub fn handle_timeout(&mut self, now: Now) {
         self.liveness.handle_timeout(now);
+        self.sizes.handle_timeout(now.mono);
         self.expire_holds(now);
         if self.next_expiry.is_some_and(|at| now.mono >= at) {
             self.expire(now);
@@ -58,6 +60,10 @@ impl Plane {
             }
             if let Some(event) = self.liveness.poll_event() {
                 self.handle_liveness(now, event);
+                continue;
+            }
+            if let Some(probe) = self.sizes.poll_probe() {
+                self.send_size_probe(probe);
                 continue;
             }
             if let Some(change) = self.connections.poll_change() {
@@ -99,7 +105,10 @@ impl Plane {
                         .push_back(Output::Event(super::Event::Unanswered(peer)));
                 }
             }
-            LivenessEvent::Suspect { peer } => self.handle_suspect(now, peer),
+            LivenessEvent::Suspect { peer } => {
+                self.sizes.handle_suspect(now.mono, peer);
+                self.handle_suspect(now, peer);
+            }
             LivenessEvent::Deadline { peer, asked, .. } => self.handle_deadline(now, peer, asked),
             LivenessEvent::Returned { peer } => {
                 self.outputs

@@ -31,6 +31,8 @@ pub struct PeerView {
     pub is_failed: bool,
     /// The path in use.
     pub path: Option<Path>,
+    /// The largest packet this path carries in one frame, in bytes, as far as is known.
+    pub limit_bytes: Option<usize>,
     /// Time since its last authentic frame.
     pub silent: Option<Duration>,
 }
@@ -60,6 +62,10 @@ impl Plane {
             rtt: self.costs.rtt(peer),
             is_failed: self.liveness.is_failed(peer),
             path: self.paths.get(&peer).and_then(|paths| paths.current),
+            limit_bytes: self
+                .sizes
+                .is_started(peer)
+                .then(|| self.sizes.limit_bytes(peer)),
             silent: self.liveness.last_heard(peer).map(|heard| now.since(heard)),
         }
     }

@@ -9,6 +9,7 @@ use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 use prefix_trie::joint::JointPrefixMap;
 
 use super::ranges::{covering, fault, host, is_public, realm_of};
+use super::sources::Sources;
 use super::{Claim, Group, Known, OwnFacts, PeerFacts, Routes, Row, State, Target, Why};
 use crate::ids::PeerIx;
 
@@ -34,16 +35,19 @@ pub fn build(own: &OwnFacts, peers: &[PeerFacts]) -> Routes {
         let mut entry = Known {
             facts: facts.clone(),
             held: Vec::new(),
-            sources: Vec::new(),
+            sources: Sources::default(),
         };
         if facts.may_exchange {
             for claim in claims(facts) {
                 draft_claim(&mut drafts, &mut entry, own, claim);
             }
         }
+        entry.held.sort_unstable();
+        entry.sources.seal();
         known.push(entry);
     }
     known.sort_by_key(|entry| entry.facts.peer);
+    let numbers = numbers(&known);
 
     let mut routes = Routes {
         targets: JointPrefixMap::new(),
@@ -52,6 +56,7 @@ pub fn build(own: &OwnFacts, peers: &[PeerFacts]) -> Routes {
         overlays: overlays(&known),
         rows: Vec::with_capacity(drafts.len()),
         peers: known,
+        numbers,
         own_overlay: own.overlay,
         realm,
         served: Vec::new(),
@@ -144,6 +149,19 @@ fn judge(own: &OwnFacts, claim: Claim<IpNet>) -> Option<Why> {
         return Some(Why::NotGranted);
     }
     covering(&own.local_networks, claim.network).map(Why::OverlapsLocal)
+}
+
+/// Returns the place of each peer by its number; the numbers given so far are not many more than
+/// the peers that are known.
+fn numbers(known: &[Known]) -> Vec<u32> {
+    let count = known
+        .last()
+        .map_or(0, |last| last.facts.peer.0 as usize + 1);
+    let mut numbers = vec![u32::MAX; count];
+    for (place, entry) in known.iter().enumerate() {
+        numbers[entry.facts.peer.0 as usize] = place as u32;
+    }
+    numbers
 }
 
 fn overlays(known: &[Known]) -> Vec<(Ipv6Addr, Group)> {

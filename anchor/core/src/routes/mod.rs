@@ -13,6 +13,7 @@ mod build;
 mod ipv4;
 mod name;
 mod ranges;
+mod sources;
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -30,6 +31,7 @@ pub use name::{NetworkName, spelled_network};
 pub use ranges::{fault, is_public, reserved_range};
 
 use crate::ids::PeerIx;
+use sources::Sources;
 
 /// The address every client machine has as its source on the wire (RFC 7335).
 pub const CLIENT_ADDRESS: Ipv4Addr = Ipv4Addr::new(192, 0, 0, 2);
@@ -184,10 +186,10 @@ enum Target {
 #[derive(Debug)]
 struct Known {
     facts: PeerFacts,
-    /// The networks whose holder it is.
+    /// The networks whose holder it is; sorted once built.
     held: Vec<IpNet>,
     /// The networks its packets may come from, its overlay address and [`CLIENT_ADDRESS`] aside.
-    sources: Vec<IpNet>,
+    sources: Sources,
 }
 
 /// An immutable snapshot of all routes.
@@ -204,6 +206,8 @@ pub struct Routes {
     rows: Vec<Row>,
     /// Sorted by number.
     peers: Vec<Known>,
+    /// Places in `peers` by number.
+    numbers: Vec<u32>,
     own_overlay: Ipv6Addr,
     realm: Ipv6Net,
     /// The networks this anchor serves, its overlay address aside.
@@ -270,10 +274,7 @@ impl Routes {
         }
         source == IpAddr::V4(CLIENT_ADDRESS)
             || source == IpAddr::V6(known.facts.overlay)
-            || known
-                .sources
-                .iter()
-                .any(|network| network.contains(&source))
+            || known.sources.contains(source)
     }
 
     /// Returns whether packets from peers may go to `destination` here: the own overlay address,
@@ -292,7 +293,7 @@ impl Routes {
         let Some(known) = self.known(peer) else {
             return false;
         };
-        known.held.contains(&network.trunc())
+        known.held.binary_search(&network.trunc()).is_ok()
             || known.facts.may_exchange && network == IpNet::from(IpAddr::V6(known.facts.overlay))
     }
 
@@ -322,11 +323,8 @@ impl Routes {
     }
 
     fn known(&self, peer: PeerIx) -> Option<&Known> {
-        let place = self
-            .peers
-            .binary_search_by_key(&peer, |known| known.facts.peer)
-            .ok()?;
-        Some(&self.peers[place])
+        let place = *self.numbers.get(peer.0 as usize)?;
+        self.peers.get(place as usize)
     }
 }
 

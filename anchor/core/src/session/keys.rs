@@ -7,6 +7,7 @@ use aws_lc_rs::aead::{AES_256_GCM, Aad, CHACHA20_POLY1305, LessSafeKey, Nonce, U
 
 use super::noise::SessionKeys;
 use super::replay::Window;
+use crate::ids::PeerIx;
 use conflux_proto::frame::{HEADER_BYTES, OVERHEAD_BYTES};
 
 /// What a frame adds to the packet it carries: header and tag.
@@ -33,6 +34,7 @@ impl Suite {
 
 /// The two keys of one handshake with what was sent and received under them.
 pub(super) struct Pair {
+    pub(super) peer: PeerIx,
     pub(super) our_index: u32,
     pub(super) their_index: u32,
     pub(super) generation: u32,
@@ -46,8 +48,9 @@ pub(super) struct Pair {
 }
 
 impl Pair {
-    pub(super) fn new(keys: &SessionKeys, generation: u32) -> Self {
+    pub(super) fn new(peer: PeerIx, keys: &SessionKeys, generation: u32) -> Self {
         Self {
+            peer,
             our_index: keys.our_index,
             their_index: keys.their_index,
             generation,

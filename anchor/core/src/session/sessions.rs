@@ -8,6 +8,7 @@
 use std::time::Duration;
 
 use conflux_proto::frame::{Flags, FrameType, HEADER_BYTES, Header};
+use smallvec::SmallVec;
 
 use super::keys::{MAX_FRAME_OVERHEAD, Pair};
 use super::noise::SessionKeys;
@@ -74,16 +75,19 @@ pub struct Received {
 }
 
 struct Peer {
-    /// Newest first.
-    pairs: Vec<Pair>,
+    /// Places of its pairs, newest first.
+    pairs: SmallVec<[usize; PAIRS + 1]>,
     installed: Mono,
     generations: u32,
 }
 
-/// The data keys of all peers.
+/// The data keys of all peers; a pair takes 2.5 KB, of which 1 KB is its replay window.
 pub struct Sessions {
     peers: Map<PeerIx, Peer>,
-    indices: Map<u32, PeerIx>,
+    /// Receiver index -> place of the pair: all that a received frame has looked up.
+    indices: Map<u32, usize>,
+    pairs: Vec<Option<Box<Pair>>>,
+    free: Vec<usize>,
 }
 
 impl std::fmt::Debug for Sessions {
@@ -98,6 +102,8 @@ impl Sessions {
         Self {
             peers: map(seed),
             indices: map(seed ^ 1),
+            pairs: Vec::new(),
+            free: Vec::new(),
         }
     }
 
@@ -108,25 +114,39 @@ impl Sessions {
             return false;
         }
         let entry = self.peers.entry(peer).or_insert_with(|| Peer {
-            pairs: Vec::with_capacity(PAIRS + 1),
+            pairs: SmallVec::new(),
             installed: now,
             generations: 0,
         });
         entry.generations += 1;
         entry.installed = now;
-        entry.pairs.insert(0, Pair::new(keys, entry.generations));
-        for old in entry.pairs.drain(PAIRS.min(entry.pairs.len())..) {
-            self.indices.remove(&old.our_index);
+        let pair = Some(Box::new(Pair::new(peer, keys, entry.generations)));
+        let place = match self.free.pop() {
+            Some(place) => {
+                self.pairs[place] = pair;
+                place
+            }
+            None => {
+                self.pairs.push(pair);
+                self.pairs.len() - 1
+            }
+        };
+        entry.pairs.insert(0, place);
+        let pushed_out = (entry.pairs.len() > PAIRS)
+            .then(|| entry.pairs.pop())
+            .flatten();
+        self.indices.insert(keys.our_index, place);
+        if let Some(place) = pushed_out {
+            self.drop_pair(place);
         }
-        self.indices.insert(keys.our_index, peer);
         true
     }
 
     /// Forgets all keys of `peer`.
     pub fn remove(&mut self, peer: PeerIx) {
         if let Some(entry) = self.peers.remove(&peer) {
-            for pair in entry.pairs {
-                self.indices.remove(&pair.our_index);
+            for place in entry.pairs {
+                self.drop_pair(place);
             }
         }
     }
@@ -143,19 +163,10 @@ impl Sessions {
         let (head, body) = frame
             .split_first_chunk_mut::<HEADER_BYTES>()
             .ok_or(OpenFailed::Malformed)?;
-        let peer = *self
+        let pair = self
             .indices
             .get(&header.receiver)
-            .ok_or(OpenFailed::UnknownIndex)?;
-        let pair = self
-            .peers
-            .get_mut(&peer)
-            .and_then(|entry| {
-                entry
-                    .pairs
-                    .iter_mut()
-                    .find(|pair| pair.our_index == header.receiver)
-            })
+            .and_then(|&place| self.pairs[place].as_deref_mut())
             .ok_or(OpenFailed::UnknownIndex)?;
         if !pair.window.is_new(header.counter) {
             return Err(OpenFailed::Replayed);
@@ -170,7 +181,7 @@ impl Sessions {
         let confirms = !pair.confirmed;
         pair.confirmed = true;
         Ok(Opened {
-            peer,
+            peer: pair.peer,
             header,
             plaintext,
             confirms,
@@ -179,40 +190,35 @@ impl Sessions {
 
     /// Returns what seals frames for `peer`; `None` without usable keys.
     pub fn sealer(&mut self, peer: PeerIx) -> Option<Sealer<'_>> {
-        let pair = self
-            .peers
-            .get_mut(&peer)?
-            .pairs
-            .iter_mut()
-            .find(|pair| pair.confirmed)?;
+        let pairs = &self.pairs;
+        let is_confirmed =
+            |place: &&usize| pairs[**place].as_ref().is_some_and(|pair| pair.confirmed);
+        let place = *self.peers.get(&peer)?.pairs.iter().find(is_confirmed)?;
+        let pair = self.pairs[place].as_deref_mut()?;
         (pair.next_counter < FRAMES_LIMIT).then_some(Sealer { pair })
     }
 
     /// Says whether frames can be sealed for `peer` now.
     pub fn can_send(&self, peer: PeerIx) -> bool {
-        self.peers.get(&peer).is_some_and(|entry| {
-            entry
-                .pairs
-                .iter()
-                .any(|pair| pair.confirmed && pair.next_counter < FRAMES_LIMIT)
-        })
+        self.pairs_of(peer)
+            .any(|pair| pair.confirmed && pair.next_counter < FRAMES_LIMIT)
     }
 
     /// Says whether the keys of `peer` are due for replacement: call it when something is sent,
     /// so that idle sessions cost nothing.
     pub fn wants_rotation(&self, now: Mono, peer: PeerIx) -> bool {
-        self.peers.get(&peer).is_some_and(|entry| {
-            now.since(entry.installed) >= ROTATE_AFTER
-                || entry
-                    .pairs
-                    .first()
-                    .is_some_and(|pair| pair.next_counter >= ROTATE_AFTER_FRAMES)
-        })
+        self.peers
+            .get(&peer)
+            .is_some_and(|entry| now.since(entry.installed) >= ROTATE_AFTER)
+            || self
+                .pairs_of(peer)
+                .next()
+                .is_some_and(|pair| pair.next_counter >= ROTATE_AFTER_FRAMES)
     }
 
     /// Returns what a keepalive to `peer` reports: under the newest keys that received data.
     pub fn received(&self, peer: PeerIx) -> Option<Received> {
-        self.peers.get(&peer)?.pairs.iter().find_map(|pair| {
+        self.pairs_of(peer).find_map(|pair| {
             pair.highest_data.map(|counter| Received {
                 index: pair.our_index,
                 counter,
@@ -223,16 +229,26 @@ impl Sessions {
     /// Translates what `peer` says it received into a position among what we sent; `None` for an
     /// index that is none of the peer's or a counter that was never used.
     pub fn proved(&self, peer: PeerIx, index: u32, counter: u64) -> Option<SentAt> {
-        let pair = self
-            .peers
-            .get(&peer)?
-            .pairs
-            .iter()
-            .find(|pair| pair.their_index == index)?;
+        let pair = self.pairs_of(peer).find(|pair| pair.their_index == index)?;
         (counter < pair.next_counter).then_some(SentAt {
             generation: pair.generation,
             counter,
         })
+    }
+
+    /// Walks the pairs of `peer`, newest first.
+    fn pairs_of(&self, peer: PeerIx) -> impl Iterator<Item = &Pair> {
+        let places = self.peers.get(&peer).map_or(&[][..], |entry| &entry.pairs);
+        places
+            .iter()
+            .filter_map(|&place| self.pairs[place].as_deref())
+    }
+
+    fn drop_pair(&mut self, place: usize) {
+        if let Some(pair) = self.pairs[place].take() {
+            self.indices.remove(&pair.our_index);
+            self.free.push(place);
+        }
     }
 }
 

@@ -15,5 +15,6 @@ mod overlay;
 mod realm;
 mod seen;
 mod session;
+mod sizes;
 mod strays;
 mod tcp;

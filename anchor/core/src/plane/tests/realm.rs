@@ -11,7 +11,7 @@ use super::host::Server;
 use super::node::{Node, REALM, Spec, seed32};
 use crate::clients::Clients;
 use crate::ids::PeerIx;
-use crate::packet::{Checksum, Cut, Fragments, Offload, Packet, fragment_ipv4};
+use crate::packet::{Checksum, Cut, Fragments, Offload, Packet, fragment_ipv4, fragment_small};
 use crate::plane::{DropReason, Event, Head, Output, Path, Received, ToHost, ToPeer};
 use crate::routes::{self, Claim, PeerFacts};
 use crate::session::{Initiator, respond};
@@ -43,6 +43,8 @@ pub(super) struct Realm {
     /// Addresses at which nothing arrives.
     pub(super) dead: BTreeSet<SocketAddr>,
     pub(super) loss: f64,
+    /// The largest frame that comes through anywhere.
+    pub(super) frame_limit: usize,
     /// Whether every datagram arrives twice.
     pub(super) duplicates: bool,
     /// Pairs whose taints forbid data.
@@ -80,6 +82,7 @@ impl Realm {
             cuts: BTreeSet::new(),
             dead: BTreeSet::new(),
             loss: 0.0,
+            frame_limit: usize::MAX,
             duplicates: false,
             forbidden: BTreeSet::new(),
             gone: BTreeSet::new(),
@@ -348,22 +351,32 @@ impl Realm {
     }
 
     fn seal(&mut self, at: usize, peer: PeerIx, flags: Flags, offload: Offload, packet: &mut [u8]) {
+        let plane = &mut self.nodes[at].plane;
+        let limit = plane
+            .sealer(peer)
+            .map_or(LIMIT_BYTES, |(_, _, limit)| limit);
+        let id = plane.next_fragment_id();
         let mut pieces = Vec::new();
-        if let Ok(mut cut) = Cut::new(packet, offload, LIMIT_BYTES) {
+        if let Ok(mut cut) = Cut::new(packet, offload, limit) {
             while let Some(piece) = cut.next() {
                 pieces.push(piece.to_vec());
             }
-        } else if let Ok(mut fragments) = fragment_ipv4(packet, offload.checksum, LIMIT_BYTES) {
+        } else if let Ok(mut fragments) = fragment_ipv4(packet, offload.checksum, limit) {
             pieces = all(&mut fragments);
+        } else if let Ok(mut small) = fragment_small(packet, offload.checksum, limit, id) {
+            while let Some(piece) = small.next() {
+                pieces.push(piece.to_vec());
+            }
         } else {
-            let plane = &mut self.nodes[at].plane;
-            plane.refuse_too_big(peer, flags, packet, LIMIT_BYTES);
+            plane.refuse_too_big(peer, flags, packet, limit);
             plane.note_drop(DropReason::TooBig);
         }
+        let largest = pieces.iter().map(Vec::len).max().unwrap_or(0);
+        plane.note_largest(self.now.mono, peer, largest);
         for piece in pieces {
             let node = &mut self.nodes[at];
             let mut frame = vec![0; piece.len() + 64];
-            let sealed = node.plane.sealer(peer).map(|(mut sealer, path)| {
+            let sealed = node.plane.sealer(peer).map(|(mut sealer, path, _)| {
                 let sealed = sealer.seal(FrameType::Data, flags, &piece, &mut frame);
                 let (bytes, highest) = sealed.expect("there is room");
                 (path, bytes, highest)
@@ -380,6 +393,9 @@ impl Realm {
     }
 
     fn fly(&mut self, from: usize, path: Path, frame: Vec<u8>) {
+        if frame.len() > self.frame_limit {
+            return;
+        }
         let node = self
             .nodes
             .iter()
