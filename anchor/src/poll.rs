@@ -1,18 +1,15 @@
 //! How the data thread sleeps: until the TUN or a socket has something, a [`Waker`] was rung, or
-//! the earliest deadline of `core` has come. Deadlines are kept to the nanosecond the kernel can
-//! hold, because failure detection has 50 ms to spend in all. Not for the control loop, which is
-//! tokio's.
+//! the earliest deadline of `core` has come. Deadlines are kept to a millisecond: failure detection
+//! has 50 ms to spend in all. Not for the control loop, which is tokio's.
 
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
-use std::ptr;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, ppoll};
-use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags};
+use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
 use nix::sys::eventfd::{EfdFlags, EventFd};
 use nix::sys::time::TimeSpec;
 use smallvec::SmallVec;
@@ -70,11 +67,7 @@ impl Ready {
 /// Sources that stay the same from one sleep to the next: the kernel is told of them once and not
 /// at every sleep, which is a microsecond less for each packet that comes alone.
 #[derive(Debug)]
-pub struct Poller {
-    epoll: Epoll,
-    /// Not before Linux 5.11: a timeout is rounded up to a millisecond there.
-    is_exact: AtomicBool,
-}
+pub struct Poller(Epoll);
 
 impl Poller {
     /// Takes the sources to wait for; each stays registered until it is closed.
@@ -87,28 +80,22 @@ impl Poller {
         for (place, source) in sources.iter().enumerate() {
             epoll.add(source, EpollEvent::new(EpollFlags::EPOLLIN, place as u64))?;
         }
-        Ok(Self {
-            epoll,
-            is_exact: AtomicBool::new(true),
-        })
+        Ok(Self(epoll))
     }
 
     /// Sleeps until a source is readable or `timeout` is over; without one, for as long as it
-    /// takes. As in [`wait`], a signal ends the sleep with nothing ready, and a source that failed
-    /// counts as ready.
+    /// takes. Whole milliseconds: a timeout may be up to one late, never early. As in [`wait`], a
+    /// signal ends the sleep with nothing ready, and a source that failed counts as ready.
     ///
     /// # Errors
     /// A kernel out of memory.
     pub fn wait(&self, timeout: Option<Duration>) -> io::Result<Ready> {
         let mut events = [EpollEvent::empty(); MAX_SOURCES];
-        let count = match self.wait_exact(&mut events, timeout) {
-            Err(Errno::ENOSYS) => {
-                self.is_exact.store(false, Ordering::Relaxed);
-                self.wait_coarse(&mut events, timeout)
-            }
-            other => other,
-        };
-        match count {
+        let timeout = timeout.map_or(EpollTimeout::NONE, |time| {
+            let millis = time.as_nanos().div_ceil(1_000_000);
+            EpollTimeout::try_from(millis).unwrap_or(EpollTimeout::MAX)
+        });
+        match self.0.wait(&mut events, timeout) {
             Ok(count) => Ok(events[..count]
                 .iter()
                 .fold(Ready::default(), |ready, event| {
@@ -117,55 +104,6 @@ impl Poller {
             Err(Errno::EINTR) => Ok(Ready::default()),
             Err(errno) => Err(errno.into()),
         }
-    }
-
-    fn wait_exact(
-        &self,
-        events: &mut [EpollEvent],
-        timeout: Option<Duration>,
-    ) -> nix::Result<usize> {
-        if !self.is_exact.load(Ordering::Relaxed) {
-            return Err(Errno::ENOSYS);
-        }
-        let timeout = timeout.map(TimeSpec::from_duration);
-        let timeout = timeout
-            .as_ref()
-            .map_or(ptr::null(), |time| ptr::from_ref(time.as_ref()));
-        // SAFETY: the kernel writes at most as many events as it is told there is room for, which
-        // have its own layout (EpollEvent is transparent), and reads one timespec or none; both
-        // outlive the call. Without a signal mask its size is not looked at.
-        let count = unsafe {
-            libc::syscall(
-                libc::SYS_epoll_pwait2,
-                self.epoll.0.as_raw_fd(),
-                events.as_mut_ptr(),
-                events.len() as libc::c_int,
-                timeout,
-                ptr::null::<libc::sigset_t>(),
-                0_usize,
-            )
-        };
-        Errno::result(count).map(|count| count as usize)
-    }
-
-    fn wait_coarse(
-        &self,
-        events: &mut [EpollEvent],
-        timeout: Option<Duration>,
-    ) -> nix::Result<usize> {
-        let millis = timeout.map_or(-1, |time| {
-            libc::c_int::try_from(time.as_nanos().div_ceil(1_000_000)).unwrap_or(libc::c_int::MAX)
-        });
-        // SAFETY: as above, without the timespec.
-        let count = unsafe {
-            libc::epoll_wait(
-                self.epoll.0.as_raw_fd(),
-                events.as_mut_ptr().cast(),
-                events.len() as libc::c_int,
-                millis,
-            )
-        };
-        Errno::result(count).map(|count| count as usize)
     }
 }
 
@@ -292,18 +230,15 @@ mod tests {
     }
 
     #[test]
-    fn a_poller_waits_no_less_than_its_time_on_any_kernel() {
+    fn a_poller_waits_no_less_than_its_time() {
         let waker = Waker::new().unwrap();
-        for is_exact in [true, false] {
-            let poller = Poller::new(&[waker.as_fd()]).unwrap();
-            poller.is_exact.store(is_exact, Ordering::Relaxed);
-            let start = Instant::now();
+        let poller = Poller::new(&[waker.as_fd()]).unwrap();
+        let start = Instant::now();
 
-            let ready = poller.wait(Some(Duration::from_micros(300))).unwrap();
+        let ready = poller.wait(Some(Duration::from_micros(300))).unwrap();
 
-            assert!(ready.is_empty());
-            assert!(start.elapsed() >= Duration::from_micros(300));
-        }
+        assert!(ready.is_empty());
+        assert!(start.elapsed() >= Duration::from_micros(300));
     }
 
     #[test]
