@@ -16,8 +16,10 @@ const ANCHOR_PORT: u16 = 47_474;
 /// Real datagrams kept to be mutated.
 const MAX_SAMPLES: usize = 2000;
 
-/// Bytes before the UDP payload in a captured frame: Ethernet, IPv4, UDP.
-const HEADERS: usize = 14 + 20 + 8;
+/// Bytes before the UDP header in a captured frame: Ethernet, and IPv4 or IPv6.
+const HEADERS_V4: usize = 14 + 20;
+const HEADERS_V6: usize = 14 + 40;
+const UDP_HEADER: usize = 8;
 
 /// A sender beside the realm with samples of its traffic.
 pub struct Flood {
@@ -132,9 +134,15 @@ fn samples(pcap: &[u8]) -> Vec<Vec<u8>> {
             break;
         };
         rest = next;
-        let is_udp4 = frame.len() > HEADERS && frame[12..15] == [8, 0, 0x45] && frame[23] == 17;
-        if is_udp4 && frame[36..38] == ANCHOR_PORT.to_be_bytes() && samples.len() < MAX_SAMPLES {
-            samples.push(frame[HEADERS..].to_vec());
+        // Anchors of hosts with both families meet over either.
+        let udp = match frame {
+            _ if frame.len() <= HEADERS_V6 + UDP_HEADER => continue,
+            _ if frame[12..15] == [8, 0, 0x45] && frame[23] == 17 => &frame[HEADERS_V4..],
+            _ if frame[12..14] == [0x86, 0xdd] && frame[20] == 17 => &frame[HEADERS_V6..],
+            _ => continue,
+        };
+        if udp[2..4] == ANCHOR_PORT.to_be_bytes() && samples.len() < MAX_SAMPLES {
+            samples.push(udp[UDP_HEADER..].to_vec());
         }
     }
     samples
