@@ -119,7 +119,9 @@ struct Link {
 #[derive(Debug)]
 pub struct Joiner {
     joinable: Joinable,
-    items: Box<[Item]>,
+    /// Room for `capacity`; grows into it, so that memory never used is never touched.
+    items: Vec<Item>,
+    capacity: usize,
     used: usize,
     popped: usize,
     /// One per pushed packet.
@@ -132,7 +134,8 @@ impl Joiner {
     pub fn new(joinable: Joinable, capacity: usize) -> Self {
         Self {
             joinable,
-            items: vec![Item::EMPTY; capacity].into_boxed_slice(),
+            items: Vec::with_capacity(capacity),
+            capacity,
             used: 0,
             popped: 0,
             links: Vec::with_capacity(capacity),
@@ -159,7 +162,7 @@ impl Joiner {
         if header_bytes > HEAD_BYTES {
             return Err(Refused::Headers);
         }
-        if self.links.len() == self.items.len() || self.popped > 0 {
+        if self.links.len() == self.capacity || self.popped > 0 {
             return Err(Refused::Full);
         }
         let checksum = checksum.for_packet(&packet);
@@ -191,6 +194,9 @@ impl Joiner {
             self.links[item.last_link as usize].next = link;
             item.join(&new);
         } else {
+            if self.used == self.items.len() {
+                self.items.push(Item::EMPTY);
+            }
             self.items[self.used].start(&new, is_joinable);
             if let Some(slot) = slot {
                 self.slots[slot] = self.used as u32;
