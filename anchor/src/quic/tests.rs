@@ -9,31 +9,31 @@ use std::net::{IpAddr, Ipv4Addr};
 use tokio::time::timeout;
 
 use super::*;
-use lab::{ALICE, Anchor, BOB, CAROL, PATIENCE, Raw, key, pair, peer, target};
+use lab::{AMBER, Anchor, BLUE, CORAL, PATIENCE, Raw, key, pair, peer, target};
 
 #[tokio::test]
 async fn both_sides_learn_the_proven_key_and_share_a_secret() {
-    let mut alice = Anchor::new(ALICE);
-    let mut bob = Anchor::new(BOB);
+    let mut amber = Anchor::new(AMBER);
+    let mut blue = Anchor::new(BLUE);
 
-    alice.dial(&bob);
-    let (at_alice, at_bob) = (alice.connected().await, bob.connected().await);
+    amber.dial(&blue);
+    let (at_amber, at_blue) = (amber.connected().await, blue.connected().await);
 
-    assert_eq!(at_alice.key, key(BOB));
-    assert_eq!(at_bob.key, key(ALICE));
-    assert_eq!(at_alice.dialled, Some(target(&bob)));
-    assert_eq!(at_bob.dialled, None);
-    assert_eq!(at_alice.way.remote, bob.addr);
-    assert_eq!(at_bob.way.remote, alice.addr);
-    assert_eq!(at_bob.way.local, Some(bob.addr.ip()));
-    assert_eq!(at_alice.psk.bytes(), at_bob.psk.bytes());
-    assert_ne!(at_alice.psk.bytes(), &[0; 32]);
-    assert_eq!(format!("{:?}", at_alice.psk), "Psk(..)");
+    assert_eq!(at_amber.key, key(BLUE));
+    assert_eq!(at_blue.key, key(AMBER));
+    assert_eq!(at_amber.dialled, Some(target(&blue)));
+    assert_eq!(at_blue.dialled, None);
+    assert_eq!(at_amber.way.remote, blue.addr);
+    assert_eq!(at_blue.way.remote, amber.addr);
+    assert_eq!(at_blue.way.local, Some(blue.addr.ip()));
+    assert_eq!(at_amber.psk.bytes(), at_blue.psk.bytes());
+    assert_ne!(at_amber.psk.bytes(), &[0; 32]);
+    assert_eq!(format!("{:?}", at_amber.psk), "Psk(..)");
 }
 
 #[tokio::test]
 async fn frames_cross_both_ways_in_order() {
-    let (mut alice, mut bob, at_alice, at_bob) = pair().await;
+    let (mut amber, mut blue, at_amber, at_blue) = pair().await;
     let largest = Bytes::from(vec![7; MAX_FRAME_BYTES]);
 
     for frame in [
@@ -41,213 +41,213 @@ async fn frames_cross_both_ways_in_order() {
         largest.clone(),
         Bytes::from_static(b"again"),
     ] {
-        alice.handle.send(at_alice, frame).unwrap();
+        amber.handle.send(at_amber, frame).unwrap();
     }
-    bob.handle
-        .send(at_bob, Bytes::from_static(b"welcome"))
+    blue.handle
+        .send(at_blue, Bytes::from_static(b"welcome"))
         .unwrap();
 
-    assert_eq!(bob.frame(at_bob).await, b"hello"[..]);
-    assert_eq!(bob.frame(at_bob).await, largest);
-    assert_eq!(bob.frame(at_bob).await, b"again"[..]);
-    assert_eq!(alice.frame(at_alice).await, b"welcome"[..]);
+    assert_eq!(blue.frame(at_blue).await, b"hello"[..]);
+    assert_eq!(blue.frame(at_blue).await, largest);
+    assert_eq!(blue.frame(at_blue).await, b"again"[..]);
+    assert_eq!(amber.frame(at_amber).await, b"welcome"[..]);
 }
 
 #[tokio::test]
 async fn accepted_side_may_speak_first() {
-    let (mut alice, bob, at_alice, at_bob) = pair().await;
+    let (mut amber, blue, at_amber, at_blue) = pair().await;
 
-    bob.handle
-        .send(at_bob, Bytes::from_static(b"first"))
+    blue.handle
+        .send(at_blue, Bytes::from_static(b"first"))
         .unwrap();
 
-    assert_eq!(alice.frame(at_alice).await, b"first"[..]);
+    assert_eq!(amber.frame(at_amber).await, b"first"[..]);
 }
 
 #[tokio::test]
 async fn another_anchor_at_the_address_is_refused_by_name() {
-    let mut alice = Anchor::new(ALICE);
-    let bob = Anchor::new(BOB);
-    let carol = DialTarget::Peer {
-        peer: peer(CAROL),
-        key: key(CAROL),
+    let mut amber = Anchor::new(AMBER);
+    let blue = Anchor::new(BLUE);
+    let coral = DialTarget::Peer {
+        peer: peer(CORAL),
+        key: key(CORAL),
     };
-    alice.paths.lock().set_candidates(peer(CAROL), &[bob.addr]);
+    amber.paths.lock().set_candidates(peer(CORAL), &[blue.addr]);
 
-    alice.handle.dial(carol);
-    let error = alice.dial_failed(carol).await;
+    amber.handle.dial(coral);
+    let error = amber.dial_failed(coral).await;
 
     let wrong = WrongAnchor {
-        expected: key(CAROL),
-        found: key(BOB),
+        expected: key(CORAL),
+        found: key(BLUE),
     };
     assert_eq!(error, DialError::WrongAnchor(wrong));
-    let (found, expected) = (key(BOB).id().short(), key(CAROL).id().short());
+    let (found, expected) = (key(BLUE).id().short(), key(CORAL).id().short());
     assert_eq!(
         error.to_string(),
         format!("another anchor answers there: {found} instead of {expected}")
     );
-    alice.dial(&bob);
-    assert_eq!(alice.connected().await.key, key(BOB));
+    amber.dial(&blue);
+    assert_eq!(amber.connected().await.key, key(BLUE));
 }
 
 #[tokio::test]
 async fn dead_candidate_does_not_keep_a_dial_from_the_living_one() {
-    let mut alice = Anchor::new(ALICE);
-    let mut bob = Anchor::new(BOB);
+    let mut amber = Anchor::new(AMBER);
+    let mut blue = Anchor::new(BLUE);
     let dead = UdpSocket::bind("127.0.0.1:0").unwrap();
-    let candidates = [dead.local_addr().unwrap(), bob.addr];
-    alice.paths.lock().set_candidates(peer(BOB), &candidates);
+    let candidates = [dead.local_addr().unwrap(), blue.addr];
+    amber.paths.lock().set_candidates(peer(BLUE), &candidates);
 
-    alice.handle.dial(target(&bob));
-    let (at_alice, at_bob) = (alice.connected().await, bob.connected().await);
+    amber.handle.dial(target(&blue));
+    let (at_amber, at_blue) = (amber.connected().await, blue.connected().await);
 
-    assert_eq!(at_alice.way.remote, bob.addr);
-    assert_eq!(alice.paths.lock().current(peer(BOB)), Some(at_alice.way));
-    bob.handle.bind(at_bob.conn, peer(ALICE));
-    alice
+    assert_eq!(at_amber.way.remote, blue.addr);
+    assert_eq!(amber.paths.lock().current(peer(BLUE)), Some(at_amber.way));
+    blue.handle.bind(at_blue.conn, peer(AMBER));
+    amber
         .handle
-        .send(at_alice.conn, Bytes::from_static(b"hello"))
+        .send(at_amber.conn, Bytes::from_static(b"hello"))
         .unwrap();
-    assert_eq!(bob.frame(at_bob.conn).await, b"hello"[..]);
+    assert_eq!(blue.frame(at_blue.conn).await, b"hello"[..]);
     assert_eq!(
-        bob.paths.lock().current(peer(ALICE)).map(|way| way.remote),
-        Some(alice.addr)
+        blue.paths.lock().current(peer(AMBER)).map(|way| way.remote),
+        Some(amber.addr)
     );
 }
 
 #[tokio::test]
 async fn two_living_candidates_of_two_families_give_one_connection() {
-    let mut alice = Anchor::on(ALICE, &["127.0.0.1:0", "[::1]:0"]);
-    let mut bob = Anchor::on(BOB, &["127.0.0.1:0", "[::1]:0"]);
-    alice
+    let mut amber = Anchor::on(AMBER, &["127.0.0.1:0", "[::1]:0"]);
+    let mut blue = Anchor::on(BLUE, &["127.0.0.1:0", "[::1]:0"]);
+    amber
         .paths
         .lock()
-        .set_candidates(peer(BOB), bob.handle.locals());
+        .set_candidates(peer(BLUE), blue.handle.locals());
 
-    alice.handle.dial(target(&bob));
-    let (at_alice, at_bob) = (alice.connected().await, bob.connected().await);
-    bob.handle.bind(at_bob.conn, peer(ALICE));
+    amber.handle.dial(target(&blue));
+    let (at_amber, at_blue) = (amber.connected().await, blue.connected().await);
+    blue.handle.bind(at_blue.conn, peer(AMBER));
 
     for round in 0..20_u8 {
-        alice
+        amber
             .handle
-            .send(at_alice.conn, Bytes::copy_from_slice(&[round]))
+            .send(at_amber.conn, Bytes::copy_from_slice(&[round]))
             .unwrap();
-        assert_eq!(bob.frame(at_bob.conn).await, [round][..]);
-        bob.handle
-            .send(at_bob.conn, Bytes::copy_from_slice(&[round]))
+        assert_eq!(blue.frame(at_blue.conn).await, [round][..]);
+        blue.handle
+            .send(at_blue.conn, Bytes::copy_from_slice(&[round]))
             .unwrap();
-        assert_eq!(alice.frame(at_alice.conn).await, [round][..]);
+        assert_eq!(amber.frame(at_amber.conn).await, [round][..]);
     }
-    assert_eq!(bob.handle.connections(), 1);
+    assert_eq!(blue.handle.connections(), 1);
 }
 
 #[tokio::test]
 async fn connection_survives_a_move_of_the_way_beneath_it() {
-    let mut alice = Anchor::on(ALICE, &["127.0.0.1:0"]);
-    let mut bob = Anchor::on(BOB, &["127.0.0.1:0", "127.0.0.1:0"]);
-    let [first, second] = bob.handle.locals() else {
+    let mut amber = Anchor::on(AMBER, &["127.0.0.1:0"]);
+    let mut blue = Anchor::on(BLUE, &["127.0.0.1:0", "127.0.0.1:0"]);
+    let [first, second] = blue.handle.locals() else {
         panic!("two sockets")
     };
     let (first, second) = (*first, *second);
-    alice.paths.lock().set_candidates(peer(BOB), &[first]);
-    alice.handle.dial(target(&bob));
-    let (at_alice, at_bob) = (alice.connected().await.conn, bob.connected().await.conn);
-    bob.handle.bind(at_bob, peer(ALICE));
+    amber.paths.lock().set_candidates(peer(BLUE), &[first]);
+    amber.handle.dial(target(&blue));
+    let (at_amber, at_blue) = (amber.connected().await.conn, blue.connected().await.conn);
+    blue.handle.bind(at_blue, peer(AMBER));
 
     let moved = Way {
         remote: second,
         local: None,
     };
-    assert!(alice.paths.lock().roam(peer(BOB), moved));
-    alice
+    assert!(amber.paths.lock().roam(peer(BLUE), moved));
+    amber
         .handle
-        .send(at_alice, Bytes::from_static(b"by the other way"))
+        .send(at_amber, Bytes::from_static(b"by the other way"))
         .unwrap();
 
-    assert_eq!(bob.frame(at_bob).await, b"by the other way"[..]);
+    assert_eq!(blue.frame(at_blue).await, b"by the other way"[..]);
 }
 
 #[tokio::test]
 async fn address_alone_can_be_dialled_and_the_connection_lives_on_as_the_peers() {
-    let mut alice = Anchor::new(ALICE);
-    let mut bob = Anchor::new(BOB);
+    let mut amber = Anchor::new(AMBER);
+    let mut blue = Anchor::new(BLUE);
 
-    alice.handle.dial(DialTarget::Address(bob.addr));
-    let (at_alice, at_bob) = (alice.connected().await, bob.connected().await);
-    assert_eq!(at_alice.key, key(BOB));
-    alice.handle.bind(at_alice.conn, peer(BOB));
-    bob.handle.bind(at_bob.conn, peer(ALICE));
+    amber.handle.dial(DialTarget::Address(blue.addr));
+    let (at_amber, at_blue) = (amber.connected().await, blue.connected().await);
+    assert_eq!(at_amber.key, key(BLUE));
+    amber.handle.bind(at_amber.conn, peer(BLUE));
+    blue.handle.bind(at_blue.conn, peer(AMBER));
 
     for round in 0..5_u8 {
-        alice
+        amber
             .handle
-            .send(at_alice.conn, Bytes::copy_from_slice(&[round]))
+            .send(at_amber.conn, Bytes::copy_from_slice(&[round]))
             .unwrap();
-        assert_eq!(bob.frame(at_bob.conn).await, [round][..]);
-        bob.handle
-            .send(at_bob.conn, Bytes::copy_from_slice(&[round]))
+        assert_eq!(blue.frame(at_blue.conn).await, [round][..]);
+        blue.handle
+            .send(at_blue.conn, Bytes::copy_from_slice(&[round]))
             .unwrap();
-        assert_eq!(alice.frame(at_alice.conn).await, [round][..]);
+        assert_eq!(amber.frame(at_amber.conn).await, [round][..]);
     }
     assert_eq!(
-        alice.paths.lock().current(peer(BOB)).map(|way| way.remote),
-        Some(bob.addr)
+        amber.paths.lock().current(peer(BLUE)).map(|way| way.remote),
+        Some(blue.addr)
     );
 }
 
 #[tokio::test]
 async fn simultaneous_dials_give_two_working_connections() {
-    let mut alice = Anchor::new(ALICE);
-    let mut bob = Anchor::new(BOB);
+    let mut amber = Anchor::new(AMBER);
+    let mut blue = Anchor::new(BLUE);
 
-    alice.dial(&bob);
-    bob.dial(&alice);
-    let first = [alice.connected().await, alice.connected().await];
-    let second = [bob.connected().await, bob.connected().await];
-    for (anchor, connected) in [(&alice, &first), (&bob, &second)] {
+    amber.dial(&blue);
+    blue.dial(&amber);
+    let first = [amber.connected().await, amber.connected().await];
+    let second = [blue.connected().await, blue.connected().await];
+    for (anchor, connected) in [(&amber, &first), (&blue, &second)] {
         for one in connected.iter().filter(|one| one.dialled.is_none()) {
-            let other = if anchor.addr == alice.addr {
-                BOB
+            let other = if anchor.addr == amber.addr {
+                BLUE
             } else {
-                ALICE
+                AMBER
             };
             anchor.handle.bind(one.conn, peer(other));
         }
     }
     for one in &first {
-        alice
+        amber
             .handle
             .send(one.conn, Bytes::from_static(b"hello"))
             .unwrap();
     }
 
     for _ in &second {
-        assert_eq!(bob.any_frame().await.1[..], b"hello"[..]);
+        assert_eq!(blue.any_frame().await.1[..], b"hello"[..]);
     }
 }
 
 #[tokio::test]
 async fn own_address_is_recognised() {
-    let mut alice = Anchor::new(ALICE);
-    let own = DialTarget::Address(alice.addr);
+    let mut amber = Anchor::new(AMBER);
+    let own = DialTarget::Address(amber.addr);
 
-    alice.handle.dial(own);
+    amber.handle.dial(own);
 
-    assert_eq!(alice.dial_failed(own).await, DialError::Own);
+    assert_eq!(amber.dial_failed(own).await, DialError::Own);
 }
 
 #[tokio::test]
 async fn dial_to_nobody_fails_within_its_limit() {
-    let mut alice = Anchor::new(ALICE);
+    let mut amber = Anchor::new(AMBER);
     let dead = UdpSocket::bind("127.0.0.1:0").unwrap();
     let nobody = DialTarget::Address(dead.local_addr().unwrap());
     let start = std::time::Instant::now();
 
-    alice.handle.dial(nobody);
-    alice.handle.dial(nobody);
-    let error = alice.dial_failed(nobody).await;
+    amber.handle.dial(nobody);
+    amber.handle.dial(nobody);
+    let error = amber.dial_failed(nobody).await;
 
     assert_eq!(error.to_string(), "no answer within 5 s");
     assert!(
@@ -256,54 +256,54 @@ async fn dial_to_nobody_fails_within_its_limit() {
         start.elapsed()
     );
     let unknown = DialTarget::Peer {
-        peer: peer(BOB),
-        key: key(BOB),
+        peer: peer(BLUE),
+        key: key(BLUE),
     };
-    alice.handle.dial(unknown);
-    let error = alice.dial_failed(unknown).await;
+    amber.handle.dial(unknown);
+    let error = amber.dial_failed(unknown).await;
     assert_eq!(error, DialError::CannotDial(CannotDial::NoCandidates));
 }
 
 #[tokio::test]
 async fn last_frame_is_acknowledged_and_given_before_the_end() {
-    let (alice, mut bob, at_alice, at_bob) = pair().await;
-    alice
+    let (amber, mut blue, at_amber, at_blue) = pair().await;
+    amber
         .handle
-        .send(at_alice, Bytes::from_static(b"before"))
+        .send(at_amber, Bytes::from_static(b"before"))
         .unwrap();
 
     let leave = Bytes::from_static(b"leave");
-    let acknowledged = alice
+    let acknowledged = amber
         .handle
-        .send_and_wait_acked(at_alice, leave, PATIENCE)
+        .send_and_wait_acked(at_amber, leave, PATIENCE)
         .await;
-    alice.handle.shut_down("leaving", PATIENCE).await;
+    amber.handle.shut_down("leaving", PATIENCE).await;
 
     assert_eq!(acknowledged, Ok(()));
-    assert_eq!(bob.frame(at_bob).await, b"before"[..]);
-    assert_eq!(bob.frame(at_bob).await, b"leave"[..]);
+    assert_eq!(blue.frame(at_blue).await, b"before"[..]);
+    assert_eq!(blue.frame(at_blue).await, b"leave"[..]);
     assert_eq!(
-        bob.closed(at_bob).await,
+        blue.closed(at_blue).await,
         Closed::There("leaving".to_owned())
     );
-    assert_eq!(bob.paths.lock().current(peer(ALICE)), None);
+    assert_eq!(blue.paths.lock().current(peer(AMBER)), None);
 }
 
 #[tokio::test]
 async fn last_frame_to_a_vanished_peer_is_not_called_delivered() {
-    let (alice, _bob, at_alice, _) = pair().await;
+    let (amber, _blue, at_amber, _) = pair().await;
     let silent = UdpSocket::bind("127.0.0.1:0").unwrap();
     let nowhere = Way {
         remote: silent.local_addr().unwrap(),
         local: None,
     };
-    assert!(alice.paths.lock().roam(peer(BOB), nowhere));
+    assert!(amber.paths.lock().roam(peer(BLUE), nowhere));
 
     let within = Duration::from_millis(300);
     let leave = Bytes::from_static(b"leave");
-    let result = alice
+    let result = amber
         .handle
-        .send_and_wait_acked(at_alice, leave, within)
+        .send_and_wait_acked(at_amber, leave, within)
         .await;
 
     assert_eq!(result, Err(NotDelivered::TimedOut));
@@ -311,60 +311,60 @@ async fn last_frame_to_a_vanished_peer_is_not_called_delivered() {
 
 #[tokio::test]
 async fn restarted_anchor_is_noticed_at_the_next_packet() {
-    let (mut alice, _former_bob, at_alice, _) = pair().await;
-    let bob = Anchor::new(BOB);
+    let (mut amber, _former_blue, at_amber, _) = pair().await;
+    let blue = Anchor::new(BLUE);
     let now_there = Way {
-        remote: bob.addr,
+        remote: blue.addr,
         local: None,
     };
-    assert!(alice.paths.lock().roam(peer(BOB), now_there));
+    assert!(amber.paths.lock().roam(peer(BLUE), now_there));
 
-    alice
+    amber
         .handle
-        .send(at_alice, Bytes::from(vec![1; 100]))
+        .send(at_amber, Bytes::from(vec![1; 100]))
         .unwrap();
 
-    assert_eq!(alice.closed(at_alice).await, Closed::Reset);
+    assert_eq!(amber.closed(at_amber).await, Closed::Reset);
 }
 
 #[tokio::test]
 async fn close_lets_queued_frames_arrive_and_tells_both_sides_why() {
-    let (mut alice, mut bob, at_alice, at_bob) = pair().await;
+    let (mut amber, mut blue, at_amber, at_blue) = pair().await;
 
-    alice
+    amber
         .handle
-        .send(at_alice, Bytes::from_static(b"refused: expired"))
+        .send(at_amber, Bytes::from_static(b"refused: expired"))
         .unwrap();
-    alice.handle.close(at_alice, "credential expired");
+    amber.handle.close(at_amber, "credential expired");
 
-    assert_eq!(bob.frame(at_bob).await, b"refused: expired"[..]);
+    assert_eq!(blue.frame(at_blue).await, b"refused: expired"[..]);
     assert_eq!(
-        bob.closed(at_bob).await,
+        blue.closed(at_blue).await,
         Closed::There("credential expired".to_owned())
     );
     assert_eq!(
-        alice.closed(at_alice).await,
+        amber.closed(at_amber).await,
         Closed::Here("credential expired".to_owned())
     );
     assert_eq!(
-        alice.handle.send(at_alice, Bytes::new()),
+        amber.handle.send(at_amber, Bytes::new()),
         Err(SendError::Closed)
     );
-    assert_eq!(alice.paths.lock().current(peer(BOB)), None);
+    assert_eq!(amber.paths.lock().current(peer(BLUE)), None);
 }
 
 #[tokio::test]
 async fn huge_frame_ends_its_connection_only() {
-    let (mut alice, mut bob, at_alice, at_bob) = pair().await;
-    let mallory = Raw::new(CAROL);
-    let (connection, mut send, _recv) = mallory.connect(bob.addr).await;
-    let at_mallory = bob.connected().await.conn;
+    let (mut amber, mut blue, at_amber, at_blue) = pair().await;
+    let mallory = Raw::new(CORAL);
+    let (connection, mut send, _recv) = mallory.connect(blue.addr).await;
+    let at_mallory = blue.connected().await.conn;
 
     send.write_all(&(MAX_FRAME_BYTES as u32 + 1).to_be_bytes())
         .await
         .unwrap();
 
-    let closed = bob.closed(at_mallory).await;
+    let closed = blue.closed(at_mallory).await;
     assert_eq!(
         closed.to_string(),
         "the far end misbehaved: a frame of 65537 bytes"
@@ -372,21 +372,21 @@ async fn huge_frame_ends_its_connection_only() {
     timeout(PATIENCE, connection.closed()).await.unwrap();
     let too_large = Bytes::from(vec![0; MAX_FRAME_BYTES + 1]);
     assert_eq!(
-        alice.handle.send(at_alice, too_large),
+        amber.handle.send(at_amber, too_large),
         Err(SendError::TooLarge)
     );
-    bob.handle
-        .send(at_bob, Bytes::from_static(b"still here"))
+    blue.handle
+        .send(at_blue, Bytes::from_static(b"still here"))
         .unwrap();
-    assert_eq!(alice.frame(at_alice).await, b"still here"[..]);
+    assert_eq!(amber.frame(at_amber).await, b"still here"[..]);
 }
 
 #[tokio::test]
 async fn flooding_peer_waits_while_others_are_heard() {
-    let (alice, mut bob, at_alice, at_bob) = pair().await;
-    let mallory = Raw::new(CAROL);
-    let (_connection, mut send, _recv) = mallory.connect(bob.addr).await;
-    let at_mallory = bob.connected().await.conn;
+    let (amber, mut blue, at_amber, at_blue) = pair().await;
+    let mallory = Raw::new(CORAL);
+    let (_connection, mut send, _recv) = mallory.connect(blue.addr).await;
+    let at_mallory = blue.connected().await.conn;
     let flood = tokio::spawn(async move {
         let frame = [&1024_u32.to_be_bytes()[..], &[9; 1024]].concat();
         while send.write_all(&frame).await.is_ok() {}
@@ -394,95 +394,95 @@ async fn flooding_peer_waits_while_others_are_heard() {
 
     let mut held = Vec::new();
     while held.len() < connection::MAX_UNREAD_FRAMES {
-        let (conn, frame) = bob.any_frame().await;
+        let (conn, frame) = blue.any_frame().await;
         assert_eq!(conn, at_mallory);
         held.push(frame);
     }
-    alice
+    amber
         .handle
-        .send(at_alice, Bytes::from_static(b"hello"))
+        .send(at_amber, Bytes::from_static(b"hello"))
         .unwrap();
 
-    assert_eq!(bob.frame(at_bob).await, b"hello"[..]);
+    assert_eq!(blue.frame(at_blue).await, b"hello"[..]);
     drop(held);
-    bob.frame(at_mallory).await;
+    blue.frame(at_mallory).await;
     flood.abort();
 }
 
 #[tokio::test]
 async fn peer_that_does_not_read_fills_its_own_queue_only() {
-    let (mut alice, bob, at_alice, at_bob) = pair().await;
-    let mut bob = bob;
-    let mallory = Raw::new(CAROL);
-    let (_connection, _send, _recv) = mallory.connect(bob.addr).await;
-    let at_mallory = bob.connected().await.conn;
-    bob.handle.bind(at_mallory, peer(CAROL));
+    let (mut amber, blue, at_amber, at_blue) = pair().await;
+    let mut blue = blue;
+    let mallory = Raw::new(CORAL);
+    let (_connection, _send, _recv) = mallory.connect(blue.addr).await;
+    let at_mallory = blue.connected().await.conn;
+    blue.handle.bind(at_mallory, peer(CORAL));
 
     let frame = Bytes::from(vec![5; MAX_FRAME_BYTES]);
     let mut taken = 0;
     let refused = loop {
-        match bob.handle.send(at_mallory, frame.clone()) {
+        match blue.handle.send(at_mallory, frame.clone()) {
             Ok(()) => taken += 1,
             Err(error) => break error,
         }
         assert!(taken < 100, "the queue has no bound");
         tokio::task::yield_now().await;
     };
-    bob.handle
-        .send(at_bob, Bytes::from_static(b"hello"))
+    blue.handle
+        .send(at_blue, Bytes::from_static(b"hello"))
         .unwrap();
 
     assert_eq!(refused, SendError::Full);
-    assert_eq!(alice.frame(at_alice).await, b"hello"[..]);
+    assert_eq!(amber.frame(at_amber).await, b"hello"[..]);
 }
 
 #[tokio::test]
 async fn stranger_that_is_not_bound_is_disconnected() {
-    let mut alice = Anchor::new(ALICE);
-    let mut bob = Anchor::new(BOB);
-    alice.dial(&bob);
-    let (at_alice, at_bob) = (alice.connected().await.conn, bob.connected().await.conn);
+    let mut amber = Anchor::new(AMBER);
+    let mut blue = Anchor::new(BLUE);
+    amber.dial(&blue);
+    let (at_amber, at_blue) = (amber.connected().await.conn, blue.connected().await.conn);
 
     assert_eq!(
-        bob.closed(at_bob).await,
+        blue.closed(at_blue).await,
         Closed::Here("not admitted in time".to_owned())
     );
     assert_eq!(
-        alice.closed(at_alice).await,
+        amber.closed(at_amber).await,
         Closed::There("not admitted in time".to_owned())
     );
 }
 
 #[tokio::test]
 async fn crowd_of_strangers_keeps_no_member_out() {
-    let mut alice = Anchor::on(ALICE, &["127.0.0.1:0", "[::1]:0"]);
-    let mut bob = Anchor::on(BOB, &["127.0.0.1:0", "[::1]:0"]);
-    let mallory = Raw::new(CAROL);
+    let mut amber = Anchor::on(AMBER, &["127.0.0.1:0", "[::1]:0"]);
+    let mut blue = Anchor::on(BLUE, &["127.0.0.1:0", "[::1]:0"]);
+    let mallory = Raw::new(CORAL);
     let mut crowd = Vec::new();
     for _ in 0..RETRY_FROM + 4 {
-        crowd.push(mallory.connect(bob.addr).await);
-        bob.connected().await;
+        crowd.push(mallory.connect(blue.addr).await);
+        blue.connected().await;
     }
 
-    // By now bob asks everybody to prove an address, and alice comes from two.
-    alice
+    // By now blue asks everybody to prove an address, and amber comes from two.
+    amber
         .paths
         .lock()
-        .set_candidates(peer(BOB), bob.handle.locals());
-    alice.handle.dial(target(&bob));
+        .set_candidates(peer(BLUE), blue.handle.locals());
+    amber.handle.dial(target(&blue));
 
-    assert_eq!(alice.connected().await.key, key(BOB));
-    assert_eq!(bob.connected().await.key, key(ALICE));
+    assert_eq!(amber.connected().await.key, key(BLUE));
+    assert_eq!(blue.connected().await.key, key(AMBER));
 }
 
 #[tokio::test]
 async fn datagrams_handed_over_by_the_data_thread_reach_quinn() {
-    let mut alice = Anchor::new(ALICE);
-    let mut bob = Anchor::new(BOB);
-    // Everything for bob comes in here and is handed over, as if the kernel had missorted it.
+    let mut amber = Anchor::new(AMBER);
+    let mut blue = Anchor::new(BLUE);
+    // Everything for blue comes in here and is handed over, as if the kernel had missorted it.
     let front = tokio::net::UdpSocket::bind("127.0.0.1:0").await.unwrap();
     let front_addr = front.local_addr().unwrap();
-    let strays = bob.strays.clone();
+    let strays = blue.strays.clone();
     let relay = tokio::spawn(async move {
         let mut buf = [0; 2048];
         while let Ok((len, remote)) = front.recv_from(&mut buf).await {
@@ -490,44 +490,44 @@ async fn datagrams_handed_over_by_the_data_thread_reach_quinn() {
             strays.give(Way { remote, local }, &buf[..len]);
         }
     });
-    // Bob answers from his own socket, so alice must know both addresses as his.
-    alice
+    // Blue answers from his own socket, so amber must know both addresses as his.
+    amber
         .paths
         .lock()
-        .set_candidates(peer(BOB), &[front_addr, bob.addr]);
+        .set_candidates(peer(BLUE), &[front_addr, blue.addr]);
     let only_front = Way {
         remote: front_addr,
         local: None,
     };
 
-    alice.handle.dial(target(&bob));
-    let (at_alice, at_bob) = (alice.connected().await, bob.connected().await);
-    alice.paths.lock().roam(peer(BOB), only_front);
-    alice
+    amber.handle.dial(target(&blue));
+    let (at_amber, at_blue) = (amber.connected().await, blue.connected().await);
+    amber.paths.lock().roam(peer(BLUE), only_front);
+    amber
         .handle
-        .send(at_alice.conn, Bytes::from_static(b"stray"))
+        .send(at_amber.conn, Bytes::from_static(b"stray"))
         .unwrap();
 
-    assert_eq!(bob.frame(at_bob.conn).await, b"stray"[..]);
-    assert_eq!(bob.strays.dropped(), 0);
+    assert_eq!(blue.frame(at_blue.conn).await, b"stray"[..]);
+    assert_eq!(blue.strays.dropped(), 0);
     relay.abort();
 }
 
 #[tokio::test]
 async fn garbage_on_the_socket_disturbs_nobody() {
-    let (mut alice, bob, at_alice, at_bob) = pair().await;
+    let (mut amber, blue, at_amber, at_blue) = pair().await;
     let noise = UdpSocket::bind("127.0.0.1:0").unwrap();
     let mut rng = fastrand::Rng::with_seed(5);
     for _ in 0..2000 {
         let mut bytes = vec![0; rng.usize(..1400)];
         rng.fill(&mut bytes);
         // A full buffer loses some, which is as good.
-        let _ = noise.send_to(&bytes, bob.addr);
+        let _ = noise.send_to(&bytes, blue.addr);
     }
 
-    bob.handle
-        .send(at_bob, Bytes::from_static(b"hello"))
+    blue.handle
+        .send(at_blue, Bytes::from_static(b"hello"))
         .unwrap();
 
-    assert_eq!(alice.frame(at_alice).await, b"hello"[..]);
+    assert_eq!(amber.frame(at_amber).await, b"hello"[..]);
 }

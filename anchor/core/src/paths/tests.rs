@@ -3,58 +3,58 @@ use std::time::Duration;
 
 use super::*;
 
-const ALICE: PeerIx = PeerIx(1);
-const BOB: PeerIx = PeerIx(2);
+const AMBER: PeerIx = PeerIx(1);
+const BLUE: PeerIx = PeerIx(2);
 
 /// Long after anything else here, so that no stranger is recent.
 const LATER: Mono = Mono::from_nanos(1 << 60);
 
 #[test]
 fn dial_tries_every_candidate_until_one_answers() {
-    let mut paths = paths_with(ALICE, &[1, 2]);
-    let alice = paths.start_dial(LATER, ALICE).unwrap();
+    let mut paths = paths_with(AMBER, &[1, 2]);
+    let amber = paths.start_dial(LATER, AMBER).unwrap();
 
-    assert_eq!(remotes(&paths, ms(0), alice), [at(1), at(2)]);
-    assert_eq!(paths.handle_inbound(ms(5), way(2)), Some(alice));
-    assert_eq!(remotes(&paths, ms(6), alice), [at(2)]);
-    assert_eq!(paths.behind(alice), Some(way(2)));
+    assert_eq!(remotes(&paths, ms(0), amber), [at(1), at(2)]);
+    assert_eq!(paths.handle_inbound(ms(5), way(2)), Some(amber));
+    assert_eq!(remotes(&paths, ms(6), amber), [at(2)]);
+    assert_eq!(paths.behind(amber), Some(way(2)));
 }
 
 #[test]
 fn answer_is_held_to_for_a_second_after_the_last_word() {
-    let mut paths = paths_with(ALICE, &[1, 2]);
-    let alice = paths.start_dial(LATER, ALICE).unwrap();
+    let mut paths = paths_with(AMBER, &[1, 2]);
+    let amber = paths.start_dial(LATER, AMBER).unwrap();
     paths.handle_inbound(ms(0), way(1));
     paths.handle_inbound(ms(500), way(2));
 
-    assert_eq!(remotes(&paths, ms(999), alice), [at(1)]);
-    assert_eq!(remotes(&paths, ms(1000), alice), [at(1), at(2)]);
+    assert_eq!(remotes(&paths, ms(999), amber), [at(1)]);
+    assert_eq!(remotes(&paths, ms(1000), amber), [at(1), at(2)]);
 
     paths.handle_inbound(ms(1000), way(2));
-    assert_eq!(remotes(&paths, ms(1001), alice), [at(2)]);
+    assert_eq!(remotes(&paths, ms(1001), amber), [at(2)]);
 }
 
 #[test]
 fn confirmed_peer_is_reached_by_its_current_way_only() {
-    let mut paths = paths_with(ALICE, &[1, 2]);
-    let alice = paths.start_dial(LATER, ALICE).unwrap();
+    let mut paths = paths_with(AMBER, &[1, 2]);
+    let amber = paths.start_dial(LATER, AMBER).unwrap();
 
-    paths.confirm(ALICE, way(2));
-    paths.end_dial(ALICE);
+    paths.confirm(AMBER, way(2));
+    paths.end_dial(AMBER);
 
-    assert_eq!(remotes(&paths, ms(0), alice), [at(2)]);
-    assert_eq!(paths.handle_inbound(ms(0), way(2)), Some(alice));
+    assert_eq!(remotes(&paths, ms(0), amber), [at(2)]);
+    assert_eq!(paths.handle_inbound(ms(0), way(2)), Some(amber));
     assert_eq!(
         paths.handle_inbound(ms(0), way(1)),
         Some(at(1)),
         "a mere candidate stays itself"
     );
-    assert_eq!(paths.start_dial(LATER, ALICE), Ok(alice));
+    assert_eq!(paths.start_dial(LATER, AMBER), Ok(amber));
 }
 
 #[test]
 fn source_without_owner_stays_itself() {
-    let mut paths = paths_with(ALICE, &[1]);
+    let mut paths = paths_with(AMBER, &[1]);
 
     assert_eq!(paths.handle_inbound(ms(0), way(1)), Some(at(1)));
     assert_eq!(remotes(&paths, ms(0), at(1)), [at(1)]);
@@ -62,12 +62,12 @@ fn source_without_owner_stays_itself() {
 
 #[test]
 fn made_up_source_is_refused() {
-    let mut paths = paths_with(ALICE, &[1]);
-    let alice = paths.start_dial(LATER, ALICE).unwrap();
+    let mut paths = paths_with(AMBER, &[1]);
+    let amber = paths.start_dial(LATER, AMBER).unwrap();
     paths.confirm(
-        ALICE,
+        AMBER,
         Way {
-            remote: alice,
+            remote: amber,
             local: None,
         },
     );
@@ -76,64 +76,64 @@ fn made_up_source_is_refused() {
         paths.handle_inbound(
             ms(0),
             Way {
-                remote: alice,
+                remote: amber,
                 local: None
             }
         ),
         None
     );
-    assert_eq!(paths.current(ALICE), None);
+    assert_eq!(paths.current(AMBER), None);
 }
 
 #[test]
 fn dial_leaves_out_addresses_that_are_anothers() {
-    let mut paths = paths_with(ALICE, &[1, 2]);
-    paths.set_candidates(BOB, &[at(2), at(3)]);
-    paths.start_dial(LATER, ALICE).unwrap();
+    let mut paths = paths_with(AMBER, &[1, 2]);
+    paths.set_candidates(BLUE, &[at(2), at(3)]);
+    paths.start_dial(LATER, AMBER).unwrap();
 
-    let bob = paths.start_dial(LATER, BOB).unwrap();
+    let blue = paths.start_dial(LATER, BLUE).unwrap();
 
-    assert_eq!(remotes(&paths, ms(0), bob), [at(3)]);
-    paths.end_dial(BOB);
-    paths.set_candidates(BOB, &[at(2)]);
-    assert_eq!(paths.start_dial(LATER, BOB), Err(CannotDial::Taken));
+    assert_eq!(remotes(&paths, ms(0), blue), [at(3)]);
+    paths.end_dial(BLUE);
+    paths.set_candidates(BLUE, &[at(2)]);
+    assert_eq!(paths.start_dial(LATER, BLUE), Err(CannotDial::Taken));
     assert_eq!(paths.start_unknown_dial(at(2)), Err(CannotDial::Taken));
 }
 
 #[test]
 fn peer_without_candidates_cannot_be_dialled() {
-    let mut paths = paths_with(ALICE, &[]);
+    let mut paths = paths_with(AMBER, &[]);
 
     assert_eq!(
-        paths.start_dial(LATER, ALICE),
+        paths.start_dial(LATER, AMBER),
         Err(CannotDial::NoCandidates)
     );
-    assert_eq!(paths.start_dial(LATER, BOB), Err(CannotDial::NoCandidates));
+    assert_eq!(paths.start_dial(LATER, BLUE), Err(CannotDial::NoCandidates));
 }
 
 #[test]
 fn newest_proof_takes_an_address_from_its_former_owner() {
-    let mut paths = paths_with(ALICE, &[1]);
-    paths.confirm(ALICE, way(1));
+    let mut paths = paths_with(AMBER, &[1]);
+    paths.confirm(AMBER, way(1));
 
-    paths.confirm(BOB, way(1));
+    paths.confirm(BLUE, way(1));
 
-    assert_eq!(paths.current(ALICE), None);
-    assert_eq!(paths.confirmed_at(at(1)), Some(BOB));
-    assert_eq!(paths.current(BOB), Some(way(1)));
+    assert_eq!(paths.current(AMBER), None);
+    assert_eq!(paths.confirmed_at(at(1)), Some(BLUE));
+    assert_eq!(paths.current(BLUE), Some(way(1)));
 }
 
 #[test]
 fn proof_ends_the_dial_of_another_at_that_address() {
-    let mut paths = paths_with(ALICE, &[1, 2]);
-    let alice = paths.start_dial(LATER, ALICE).unwrap();
+    let mut paths = paths_with(AMBER, &[1, 2]);
+    let amber = paths.start_dial(LATER, AMBER).unwrap();
     paths.handle_inbound(ms(0), way(1));
 
-    paths.confirm(BOB, way(1));
+    paths.confirm(BLUE, way(1));
 
-    assert_eq!(remotes(&paths, ms(1), alice), [at(2)]);
-    paths.end_dial(ALICE);
-    assert_eq!(paths.confirmed_at(at(1)), Some(BOB));
+    assert_eq!(remotes(&paths, ms(1), amber), [at(2)]);
+    paths.end_dial(AMBER);
+    assert_eq!(paths.confirmed_at(at(1)), Some(BLUE));
 }
 
 #[test]
@@ -143,16 +143,16 @@ fn dialled_address_becomes_one_more_name_of_its_peer() {
     assert_eq!(remotes(&paths, ms(0), name), [at(1)]);
     assert_eq!(paths.handle_inbound(ms(0), way(1)), Some(name));
 
-    paths.adopt(name, ALICE);
+    paths.adopt(name, AMBER);
 
-    assert_eq!(paths.current(ALICE), Some(way(1)));
+    assert_eq!(paths.current(AMBER), Some(way(1)));
     assert_eq!(paths.handle_inbound(ms(1), way(1)), Some(name));
-    assert!(paths.roam(ALICE, way(9)));
+    assert!(paths.roam(AMBER, way(9)));
     assert_eq!(remotes(&paths, ms(2), name), [at(9)]);
     assert_eq!(paths.handle_inbound(ms(2), way(9)), Some(name));
 
     paths.release(name);
-    let own = paths.start_dial(LATER, ALICE).unwrap();
+    let own = paths.start_dial(LATER, AMBER).unwrap();
     assert_ne!(own, name);
     assert_eq!(paths.handle_inbound(ms(3), way(9)), Some(own));
     assert!(remotes(&paths, ms(3), name).is_empty());
@@ -163,7 +163,7 @@ fn dialled_address_keeps_its_name_when_its_owner_proves_itself_otherwise() {
     let mut paths = Paths::new(7);
     let name = paths.start_unknown_dial(at(1)).unwrap();
 
-    paths.confirm(ALICE, way(1));
+    paths.confirm(AMBER, way(1));
 
     assert_eq!(paths.handle_inbound(ms(0), way(1)), Some(name));
     assert_eq!(remotes(&paths, ms(0), name), [at(1)]);
@@ -174,8 +174,8 @@ fn released_name_gives_way_to_another_of_the_same_peer() {
     let mut paths = Paths::new(7);
     let first = paths.start_unknown_dial(at(1)).unwrap();
     let second = paths.start_unknown_dial(at(2)).unwrap();
-    paths.adopt(first, ALICE);
-    paths.adopt(second, ALICE);
+    paths.adopt(first, AMBER);
+    paths.adopt(second, AMBER);
     assert_eq!(paths.handle_inbound(ms(0), way(2)), Some(second));
 
     paths.release(second);
@@ -185,29 +185,29 @@ fn released_name_gives_way_to_another_of_the_same_peer() {
 
 #[test]
 fn roaming_needs_a_way_that_stands() {
-    let mut paths = paths_with(ALICE, &[1]);
+    let mut paths = paths_with(AMBER, &[1]);
 
-    assert!(!paths.roam(ALICE, way(5)));
-    paths.confirm(ALICE, way(1));
-    assert!(!paths.roam(ALICE, way(1)));
-    assert!(paths.roam(ALICE, way(5)));
+    assert!(!paths.roam(AMBER, way(5)));
+    paths.confirm(AMBER, way(1));
+    assert!(!paths.roam(AMBER, way(1)));
+    assert!(paths.roam(AMBER, way(5)));
     assert_eq!(paths.confirmed_at(at(1)), None);
-    assert_eq!(paths.confirmed_at(at(5)), Some(ALICE));
+    assert_eq!(paths.confirmed_at(at(5)), Some(AMBER));
 }
 
 #[test]
 fn farewell_of_a_demoted_peer_goes_the_last_way() {
-    let mut paths = paths_with(ALICE, &[2]);
-    let alice = paths.start_dial(LATER, ALICE).unwrap();
-    paths.confirm(ALICE, way(1));
-    paths.end_dial(ALICE);
+    let mut paths = paths_with(AMBER, &[2]);
+    let amber = paths.start_dial(LATER, AMBER).unwrap();
+    paths.confirm(AMBER, way(1));
+    paths.end_dial(AMBER);
 
-    paths.demote(ALICE);
+    paths.demote(AMBER);
 
-    assert_eq!(remotes(&paths, ms(0), alice), [at(1)]);
+    assert_eq!(remotes(&paths, ms(0), amber), [at(1)]);
     assert_eq!(paths.confirmed_at(at(1)), None);
-    paths.start_dial(LATER, ALICE).unwrap();
-    assert_eq!(remotes(&paths, ms(0), alice), [at(2)]);
+    paths.start_dial(LATER, AMBER).unwrap();
+    assert_eq!(remotes(&paths, ms(0), amber), [at(2)]);
 }
 
 #[test]
@@ -222,17 +222,17 @@ fn candidates_are_cleaned_and_capped() {
         "[ff02::1]:5",
     ];
     let mut given: Vec<SocketAddr> = bad.iter().map(|text| text.parse().unwrap()).collect();
-    given.push(made_up(Name::Peer(BOB)));
+    given.push(made_up(Name::Peer(BLUE)));
     given.extend(
         ["[::ffff:10.0.0.1]:5", "10.0.0.1:5"].map(|text| text.parse::<SocketAddr>().unwrap()),
     );
 
-    paths.set_candidates(ALICE, &given);
-    assert_eq!(paths.candidates(ALICE), ["10.0.0.1:5".parse().unwrap()]);
+    paths.set_candidates(AMBER, &given);
+    assert_eq!(paths.candidates(AMBER), ["10.0.0.1:5".parse().unwrap()]);
 
     let many: Vec<SocketAddr> = (1..20).map(at).collect();
-    paths.set_candidates(ALICE, &many);
-    assert_eq!(paths.candidates(ALICE), &many[..MAX_CANDIDATES]);
+    paths.set_candidates(AMBER, &many);
+    assert_eq!(paths.candidates(AMBER), &many[..MAX_CANDIDATES]);
 }
 
 #[test]
@@ -405,16 +405,16 @@ fn ms(millis: u64) -> Mono {
 fn a_source_in_the_middle_of_a_handshake_keeps_its_name() {
     let now = Mono::from_nanos(5_000_000_000);
     let mut paths = Paths::new(7);
-    paths.set_candidates(ALICE, &[at(1)]);
+    paths.set_candidates(AMBER, &[at(1)]);
     let way = Way {
         remote: at(1),
         local: None,
     };
 
     assert_eq!(paths.handle_inbound(now, way), Some(at(1)));
-    let during = paths.start_dial(now, ALICE);
+    let during = paths.start_dial(now, AMBER);
     assert_eq!(paths.handle_inbound(now, way), Some(at(1)));
-    let after = paths.start_dial(now + Duration::from_secs(2), ALICE);
+    let after = paths.start_dial(now + Duration::from_secs(2), AMBER);
 
     assert_eq!(during, Err(CannotDial::Taken));
     assert!(after.is_ok());
@@ -422,29 +422,29 @@ fn a_source_in_the_middle_of_a_handshake_keeps_its_name() {
 
 #[test]
 fn a_source_that_loses_its_owner_in_a_handshake_keeps_its_name_until_it_is_silent() {
-    let mut paths = paths_with(ALICE, &[1]);
-    paths.confirm(ALICE, way(1));
+    let mut paths = paths_with(AMBER, &[1]);
+    paths.confirm(AMBER, way(1));
     let name = paths.handle_inbound(ms(0), way(1)).unwrap();
 
-    // The connections of her former life end while she dials anew.
-    paths.demote(ALICE);
+    // The connections of its former life end while it dials anew.
+    paths.demote(AMBER);
 
     assert_eq!(paths.handle_inbound(ms(1000), way(1)), Some(name));
     assert_eq!(remotes(&paths, ms(1000), name), [at(1)]);
-    assert_eq!(paths.start_dial(ms(1000), ALICE), Ok(name));
+    assert_eq!(paths.start_dial(ms(1000), AMBER), Ok(name));
     assert_eq!(paths.handle_inbound(ms(1500), way(1)), Some(name));
-    paths.end_dial(ALICE);
+    paths.end_dial(AMBER);
     assert_eq!(paths.handle_inbound(ms(2000), way(1)), Some(name));
     assert_eq!(paths.handle_inbound(ms(4000), way(1)), Some(at(1)));
 }
 
 #[test]
 fn answers_to_a_source_that_lost_its_owner_go_there_while_its_peer_is_dialled_elsewhere() {
-    let mut paths = paths_with(ALICE, &[2, 3]);
-    paths.confirm(ALICE, way(1));
+    let mut paths = paths_with(AMBER, &[2, 3]);
+    paths.confirm(AMBER, way(1));
     let name = paths.handle_inbound(ms(0), way(1)).unwrap();
-    paths.demote(ALICE);
-    paths.start_dial(ms(1), ALICE).unwrap();
+    paths.demote(AMBER);
+    paths.start_dial(ms(1), AMBER).unwrap();
 
     paths.handle_inbound(ms(2), way(1));
 

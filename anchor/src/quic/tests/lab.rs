@@ -22,9 +22,9 @@ use crate::quic::{
 /// Longer than any limit of ours: what does not happen within it does not happen.
 pub(super) const PATIENCE: Duration = Duration::from_secs(30);
 
-pub(super) const ALICE: u8 = 1;
-pub(super) const BOB: u8 = 2;
-pub(super) const CAROL: u8 = 3;
+pub(super) const AMBER: u8 = 1;
+pub(super) const BLUE: u8 = 2;
+pub(super) const CORAL: u8 = 3;
 
 pub(super) struct Anchor {
     seed: u8,
@@ -123,14 +123,14 @@ impl Anchor {
     }
 }
 
-/// Returns Alice and Bob, connected and bound, and the connection as each of them knows it.
+/// Returns Amber and Blue, connected and bound, and the connection as each of them knows it.
 pub(super) async fn pair() -> (Anchor, Anchor, ConnId, ConnId) {
-    let mut alice = Anchor::new(ALICE);
-    let mut bob = Anchor::new(BOB);
-    alice.dial(&bob);
-    let (at_alice, at_bob) = (alice.connected().await.conn, bob.connected().await.conn);
-    bob.handle.bind(at_bob, peer(ALICE));
-    (alice, bob, at_alice, at_bob)
+    let mut amber = Anchor::new(AMBER);
+    let mut blue = Anchor::new(BLUE);
+    amber.dial(&blue);
+    let (at_amber, at_blue) = (amber.connected().await.conn, blue.connected().await.conn);
+    blue.handle.bind(at_blue, peer(AMBER));
+    (amber, blue, at_amber, at_blue)
 }
 
 /// A QUIC client that proves a key and is free to break every other rule.

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
-use super::lab::{ALICE, PATIENCE, pair, peer};
+use super::lab::{AMBER, PATIENCE, pair, peer};
 
 /// Enough for an inversion of locks to show in every run on two cores.
 const BINDS: usize = 100_000;
@@ -31,29 +31,29 @@ fn binding_a_connection_while_it_sends_blocks_nobody() {
 }
 
 async fn send_while_binding() {
-    let (mut alice, bob, at_alice, at_bob) = pair().await;
-    let handle = bob.handle.clone();
+    let (mut amber, blue, at_amber, at_blue) = pair().await;
+    let handle = blue.handle.clone();
     let binding = thread::spawn(move || {
         for _ in 0..BINDS {
-            handle.bind(at_bob, peer(ALICE));
+            handle.bind(at_blue, peer(AMBER));
         }
     });
     let frame = Bytes::from_static(b"to and fro");
     while !binding.is_finished() {
-        bob.handle.send(at_bob, frame.clone()).unwrap();
-        assert_eq!(alice.frame(at_alice).await, frame);
+        blue.handle.send(at_blue, frame.clone()).unwrap();
+        assert_eq!(amber.frame(at_amber).await, frame);
     }
 }
 
 #[tokio::test]
 async fn ports_are_free_once_shut_down_while_connections_still_drain() {
-    let (alice, bob, _, _) = pair().await;
+    let (amber, blue, _, _) = pair().await;
 
-    alice
+    amber
         .handle
         .shut_down("starting anew", Duration::ZERO)
         .await;
 
-    assert!(UdpSocket::bind(alice.addr).is_ok());
-    drop(bob);
+    assert!(UdpSocket::bind(amber.addr).is_ok());
+    drop(blue);
 }

@@ -9,15 +9,15 @@ use rustls::quic::{ClientConnection, ServerConnection, Version};
 use rustls::sign::CertifiedKey;
 use rustls::{ClientConfig, NamedGroup, ProtocolVersion, ServerConfig, SignatureScheme};
 
-use super::lab::{ALICE, BOB, CAROL, identity, key, signer};
+use super::lab::{AMBER, BLUE, CORAL, identity, key, signer};
 use crate::quic::TlsIdentity;
 use crate::quic::tls::{ALPN, NAME, Tls};
 
 #[test]
 fn hybrid_key_agreement_is_negotiated_and_nothing_less_is_taken() {
-    let server = Tls::new(identity(BOB));
-    let client = Tls::new(identity(ALICE));
-    let config = client.client_tls(Some(key(BOB)), Arc::default());
+    let server = Tls::new(identity(BLUE));
+    let client = Tls::new(identity(AMBER));
+    let config = client.client_tls(Some(key(BLUE)), Arc::default());
 
     let (client_side, server_side) = handshake(config, server.server_tls()).unwrap();
 
@@ -43,19 +43,19 @@ fn hybrid_key_agreement_is_negotiated_and_nothing_less_is_taken() {
     };
     let config = client
         .with_provider(classical)
-        .client_tls(Some(key(BOB)), Arc::default());
+        .client_tls(Some(key(BLUE)), Arc::default());
     assert!(handshake(config, server.server_tls()).is_err());
 }
 
 #[test]
 fn client_without_a_key_or_with_a_forged_one_is_refused() {
-    let server = Tls::new(identity(BOB));
-    let mut config = Tls::new(identity(ALICE)).client_tls(Some(key(BOB)), Arc::default());
+    let server = Tls::new(identity(BLUE));
+    let mut config = Tls::new(identity(AMBER)).client_tls(Some(key(BLUE)), Arc::default());
     config.client_auth_cert_resolver = Arc::new(NoKey);
     assert!(handshake(config, server.server_tls()).is_err());
 
-    let liar = Tls::new(TlsIdentity::new(key(CAROL), signer(ALICE)));
-    let config = liar.client_tls(Some(key(BOB)), Arc::default());
+    let liar = Tls::new(TlsIdentity::new(key(CORAL), signer(AMBER)));
+    let config = liar.client_tls(Some(key(BLUE)), Arc::default());
     assert!(handshake(config, server.server_tls()).is_err());
 }
 

@@ -32,7 +32,7 @@ fn found() -> Realm {
     let lab = Lab::new();
     let mut holders: Vec<Holder> = Vec::new();
     let mut ticket = None;
-    for name in ["anna", "bela", "cleo"] {
+    for name in ["node-a", "node-b", "node-c"] {
         let host = lab.host(name);
         let joins = if ticket.is_some() {
             " --join TICKET"
@@ -57,7 +57,7 @@ fn found() -> Realm {
         command(name, "conflux run --join TICKET");
         Client::start(&lab.host(name), &ticket)
     };
-    let clients = ["paul", "quin"].map(join).into();
+    let clients = ["client-p", "client-q"].map(join).into();
     let began = Instant::now();
     let realm = Realm {
         holders,
