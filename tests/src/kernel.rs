@@ -1,5 +1,6 @@
 //! The segment at kernel speed: a hub namespace with a bridge, one veth pair per host, and nft
-//! rules for cuts and losses. No delay and no rate: this kernel has no netem.
+//! rules for cuts and losses. No delay and no rate: this kernel has no netem. No largest frame
+//! either: segments cross a veth glued together, and nft sees the length of the whole only.
 
 use std::fmt::Write;
 
@@ -38,7 +39,7 @@ impl Hub {
     ///
     /// # Panics
     ///
-    /// When the table asks for delay, jitter or rate.
+    /// When the table asks for delay, jitter, rate or a largest frame.
     pub(crate) fn follow(&self, links: &Links, ports: usize) {
         let mut rules = String::from("add table bridge lab\ndelete table bridge lab\n");
         rules += "table bridge lab {\n chain ways {\n  type filter hook forward priority 0\n";
@@ -47,6 +48,10 @@ impl Hub {
             assert!(
                 is.delay.is_zero() && is.jitter.is_zero() && is.rate.is_none(),
                 "delay and rate need the lab's own switch: Lab::new"
+            );
+            assert!(
+                is.largest_frame_bytes.is_none(),
+                "a largest frame needs the lab's own switch: Lab::new"
             );
             let pair = format!(
                 "  iifname \"{}\" oifname \"{}\"",

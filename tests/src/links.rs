@@ -22,6 +22,9 @@ pub struct Conditions {
     pub rate: Option<u64>,
     /// Bytes that may wait for the rate; more are lost.
     pub queue_bytes: u64,
+    /// The longest frame that passes, in bytes of its IP packet; longer ones vanish, as on a path
+    /// whose ICMP is dropped. None: whatever the network cards send.
+    pub largest_frame_bytes: Option<usize>,
 }
 
 impl Default for Conditions {
@@ -33,6 +36,7 @@ impl Default for Conditions {
             cut: false,
             rate: None,
             queue_bytes: 256 * 1024,
+            largest_frame_bytes: None,
         }
     }
 }

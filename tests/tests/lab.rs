@@ -10,6 +10,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
+use e2e::work::{self, Direction, Transfer};
 use e2e::{Host, Lab, wait};
 
 const MILLISECOND: Duration = Duration::from_millis(1);
@@ -127,6 +128,42 @@ fn a_rate_paces_what_is_sent() {
     // 250 frames of 1,000 bytes at 10 Mbit/s take 200 ms.
     let took = began.elapsed();
     assert!((190..300).contains(&took.as_millis()), "{took:?}");
+}
+
+#[test]
+fn a_frame_longer_than_the_largest_vanishes_and_no_other() {
+    let lab = Lab::new();
+    let (from, to) = (lab.host("from"), lab.host("to"));
+    let (sender, receiver) = pair(&from, &to);
+    let mut buffer = [0; 2000];
+    lab.way(&from, &to)
+        .change(|way| way.largest_frame_bytes = Some(1280));
+
+    // 28 bytes of headers make packets of 1281 and 1280 bytes.
+    sender.send(&[1; 1253]).unwrap();
+    sender.send(&[2; 1252]).unwrap();
+    let length = receiver.recv(&mut buffer).unwrap();
+
+    assert_eq!((length, buffer[0]), (1252, 2));
+    assert_eq!(lab.way(&from, &to).carried().lost, 1);
+}
+
+#[test]
+fn what_the_kernel_sends_in_one_piece_is_judged_by_its_segments() {
+    let lab = Lab::new();
+    let (from, to) = (lab.host("from"), lab.host("to"));
+    lab.everywhere()
+        .change(|way| way.largest_frame_bytes = Some(1500));
+    let _service = work::serve_transfers(&to, 21);
+
+    let target = SocketAddr::new(to.ipv4().into(), 21);
+    let transfer = Transfer::start(&from, target, Direction::Up, 8_000_000).unwrap();
+    let transferred = transfer.end_within(Duration::from_secs(10));
+
+    assert!(transferred.is_whole(), "{transferred:?}");
+    assert_eq!(lab.everywhere().carried().lost, 0);
+    // So many that no frame had more than one segment.
+    assert!(lab.way(&from, &to).carried().frames > 8_000_000 / 1460);
 }
 
 #[test]

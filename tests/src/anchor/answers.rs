@@ -34,6 +34,8 @@ pub struct PeerRow {
     pub rtt_micros: Option<u64>,
     /// The real address in use.
     pub endpoint: Option<SocketAddr>,
+    /// The largest packet its path is known to carry in one piece.
+    pub packet_limit_bytes: Option<u64>,
     /// Whether the one asked holds it for failed.
     pub failed: bool,
 }
@@ -93,6 +95,7 @@ impl Anchor {
             data: row["data"].as_bool(),
             rtt_micros: row["rtt_micros"].as_u64(),
             endpoint: row["endpoint"].as_str().and_then(|text| text.parse().ok()),
+            packet_limit_bytes: row["packet_limit_bytes"].as_u64(),
             failed: row["failed"].as_bool().unwrap_or(false),
         };
         list(&self.json("peers"), "peers")

@@ -3,6 +3,7 @@
 mod fault;
 mod flood;
 mod moves;
+mod paths;
 mod realm;
 mod shares;
 mod stay;
@@ -11,6 +12,7 @@ mod town;
 pub use fault::{Fault, Noticed, REQUESTS_PER_SECOND};
 pub use flood::Flood;
 pub use moves::{Alone, Released, Talk, connect_across_a_kill, leave_alone, release_reader};
+pub use paths::{Path, offloads};
 pub use realm::{
     ANSWER_LIMIT, Client, Holder, Lan, Plan, Realm, SETTLE_LIMIT, SHARED, SHARED_NETWORK, at, port,
 };

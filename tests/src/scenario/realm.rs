@@ -31,6 +31,8 @@ pub mod port {
     pub const SILENT: u16 = 90;
     /// TCP that sends without end.
     pub const ENDLESS: u16 = 19;
+    /// TCP that gives and takes bytes with a checksum.
+    pub const TRANSFER: u16 = 21;
     /// UDP that streams to whoever asks.
     pub const STREAM: u16 = 20;
     /// UDP that only takes.
@@ -57,7 +59,7 @@ pub struct Holder {
     /// Port 9 of UDP.
     pub sink: UdpSink,
     _http_too: HttpServer,
-    _tcp: [TcpService; 3],
+    _tcp: [TcpService; 4],
     _udp: [UdpService; 2],
 }
 
@@ -134,6 +136,7 @@ impl Holder {
                 TcpService::echo(host, port::ECHO),
                 TcpService::silent(host, port::SILENT),
                 TcpService::endless(host, port::ENDLESS, ENDLESS_BYTES_PER_SECOND),
+                work::serve_transfers(host, port::TRANSFER),
             ],
             _udp: [
                 UdpService::echo(host, port::WHO, name),

@@ -2,7 +2,7 @@
 //! does to each directed pair what its [`Conditions`] say. The kernel at hand has no netem, and a
 //! switch of our own also gives one-way cuts, seeded chance and captures.
 //!
-//! A frame is judged when it arrives: cut, lost, or given a due time by the pair's rate and delay.
+//! A frame is judged when it arrives: cut, too long, lost, or given a due time by the pair's rate and delay.
 //! Frames of one pair never overtake each other. What is due at once is handed over at once.
 
 mod capture;
@@ -27,6 +27,9 @@ pub(crate) use tap::Tap;
 
 /// Frames taken from one host before the others have their turn.
 const TURN: usize = 64;
+
+/// Bytes of a frame before its IP packet.
+const ETHERNET_BYTES: usize = 14;
 
 /// Larger than any frame of a jumbo MTU.
 const FRAME_BYTES: usize = 16 * 1024;
@@ -236,7 +239,7 @@ impl Run {
     }
 
     fn switch(&mut self, from: usize, frame: &[u8]) {
-        if frame.len() < 14 || is_multicast_listening(frame) {
+        if frame.len() < ETHERNET_BYTES || is_multicast_listening(frame) {
             return;
         }
         if let Some(capture) = &mut self.capture
@@ -289,7 +292,12 @@ impl Run {
 
     /// Returns when a frame arrives, or nothing when it is lost.
     fn due(&mut self, way: Way, is: &Conditions, bytes: usize, now: Instant) -> Option<Instant> {
-        if is.cut || (is.loss > 0.0 && self.chance.f64() < is.loss) {
+        // A TAP device hands over what a cable would carry, never segments glued together, so the
+        // length at hand is the one to judge.
+        let is_too_long = is
+            .largest_frame_bytes
+            .is_some_and(|most| bytes > ETHERNET_BYTES + most);
+        if is.cut || is_too_long || (is.loss > 0.0 && self.chance.f64() < is.loss) {
             return None;
         }
         let line = self.lines.entry(way).or_insert(Line {

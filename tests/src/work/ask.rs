@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use socket2::{Domain, Socket, Type};
 
-use super::service::lock;
+use super::service::{MAX_DATAGRAM, lock};
 use crate::host::Host;
 
 /// How long a client of a datagram service waits before it asks again, as one does.
@@ -112,6 +112,30 @@ pub fn ask_udp_here(
         .strip_suffix(" who")
         .map(str::to_owned)
         .ok_or_else(|| io::ErrorKind::InvalidData.into())
+}
+
+/// Sends one datagram of `bytes` to a [`super::UdpService::echo`] and returns whether it came back
+/// whole; never asks twice.
+///
+/// # Errors
+///
+/// When nothing comes within `limit`, or an ICMP error does.
+pub fn echoes_whole(
+    host: &Host,
+    target: SocketAddr,
+    bytes: usize,
+    limit: Duration,
+) -> io::Result<bool> {
+    let socket = host.enter(|| UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)))?;
+    socket.set_read_timeout(Some(limit))?;
+    socket.connect(target)?;
+    let mut datagram = vec![0; bytes];
+    fastrand::Rng::new().fill(&mut datagram);
+    socket.send(&datagram)?;
+    let mut answer = vec![0; MAX_DATAGRAM];
+    let length = socket.recv(&mut answer)?;
+    // The service's name and a space stand before the echo.
+    Ok(length > bytes && answer[..length].ends_with(&datagram))
 }
 
 /// Asks once from each source, `threads` at a time, and returns the answers in the same order.

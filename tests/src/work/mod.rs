@@ -4,8 +4,12 @@
 mod ask;
 mod service;
 mod steady;
+mod transfer;
 
 use ask::read_head;
-pub use ask::{ask_udp, ask_udp_from_each, ask_udp_here, connect_here, get, get_here};
+pub use ask::{
+    ask_udp, ask_udp_from_each, ask_udp_here, connect_here, echoes_whole, get, get_here,
+};
 pub use service::{Arrival, HttpServer, TcpService, UdpService, UdpSink};
 pub use steady::{Download, DownloadEnd, OneWay, Reader, Request, RequestLog, Requests};
+pub use transfer::{Direction, Transfer, Transferred, serve_transfers};

@@ -16,6 +16,9 @@ use crate::wait;
 /// How often a UDP service looks whether it is to end.
 const LOOK_UP: Duration = Duration::from_millis(200);
 
+/// No datagram is longer.
+pub(super) const MAX_DATAGRAM: usize = 65_535;
+
 /// A TCP service; its listener and connections are shut down when it is dropped.
 pub struct TcpService {
     listener: TcpListener,
@@ -190,7 +193,7 @@ impl UdpService {
         let stop = Arc::new(AtomicBool::new(false));
         let (serving, stopped) = (socket, Arc::clone(&stop));
         host.thread("udp", move || {
-            let mut buffer = [0; 2048];
+            let mut buffer = vec![0; MAX_DATAGRAM];
             while !stopped.load(Ordering::Relaxed) {
                 let Ok((length, from)) = serving.recv_from(&mut buffer) else {
                     continue;

@@ -3,18 +3,20 @@
 //!
 //!     show [--runs N] [--short] [POINT]...
 //!
-//! Without points all of them run, which takes about half an hour; `--short` cuts the two long
-//! ones (five minutes of loss, ten million datagrams) to a tenth.
+//! Without points all of them run, which takes about half an hour; `--short` cuts the long ones
+//! (five minutes of loss, ten million datagrams, transfers of a gigabyte) to a tenth.
 
 #![expect(clippy::print_stdout, reason = "a program for people")]
 
 mod calm;
 mod choice;
 mod fail;
+mod paths;
 mod report;
 mod rest;
 
 use std::process::ExitCode;
+use std::time::Duration;
 
 use report::Report;
 
@@ -26,9 +28,25 @@ pub(crate) struct Effort {
     pub(crate) is_short: bool,
 }
 
+impl Effort {
+    /// How much a transfer is to carry: a gigabyte, or a tenth.
+    pub(crate) fn transfer_bytes(&self) -> u64 {
+        if self.is_short {
+            100_000_000
+        } else {
+            1_000_000_000
+        }
+    }
+
+    /// How long a transfer may take that cannot be whole in reasonable time.
+    pub(crate) fn slow_limit(&self) -> Duration {
+        Duration::from_secs(if self.is_short { 4 } else { 20 })
+    }
+}
+
 type Point = (&'static str, &'static str, fn(&mut Report, &Effort));
 
-const POINTS: [Point; 12] = [
+const POINTS: [Point; 13] = [
     (
         "1",
         "one holder for a client, all for many",
@@ -45,6 +63,7 @@ const POINTS: [Point; 12] = [
     ("10", "shares by cost", rest::shares),
     ("11", "nothing in the clear", rest::secrecy),
     ("garbage", "garbage on the UDP port", rest::garbage),
+    ("paths", "narrow, shrinking and bad paths", paths::paths),
 ];
 
 fn main() -> ExitCode {
@@ -80,6 +99,6 @@ fn main() -> ExitCode {
 }
 
 fn usage() -> ExitCode {
-    println!("usage: show [--runs N] [--short] [1..11 | garbage]...");
+    println!("usage: show [--runs N] [--short] [1..11 | garbage | paths]...");
     ExitCode::from(2)
 }
