@@ -9,7 +9,7 @@ use conflux_core::ids::PeerIx;
 use conflux_core::membership::{DIGEST_INTERVAL, Event, LeaveOutcome, Outcome, Own, Spread};
 use conflux_core::time::Mono;
 use conflux_proto::advert::{Leave, Reach, SignedAdvert};
-use conflux_proto::control::{Adverts, Digest, Message};
+use conflux_proto::control::{Adverts, AgedAdvert, Digest, Message};
 use conflux_proto::id::AnchorKey;
 use conflux_proto::signed::Signed;
 use tracing::{debug, info, warn};
@@ -22,6 +22,56 @@ use crate::quic::{ConnId, NotDelivered};
 
 /// Names of seeds are looked up again this often while nobody is connected.
 const RESOLVE_EVERY: Duration = Duration::from_secs(30);
+
+/// Refreshes wait this long for others to go with: in a realm of a hundred several come within a
+/// second, and each packet sent wakes two machines twice. Small beside the two minutes and more
+/// that an advert lives.
+const REFRESHES_WAIT: Duration = Duration::from_secs(2);
+
+/// Refreshes that do not wait any longer, and the most that go together: some 30 KiB.
+const MANY_REFRESHES: usize = 64;
+
+/// Adverts that say nothing new, to be passed on together.
+#[derive(Debug, Default)]
+pub(super) struct Refreshes {
+    /// Each with the time it was queued.
+    adverts: Vec<(Mono, AgedAdvert)>,
+    few: usize,
+}
+
+impl Refreshes {
+    /// Returns when they are to be passed on.
+    pub(super) fn due(&self) -> Option<Mono> {
+        self.adverts
+            .first()
+            .map(|(since, _)| *since + REFRESHES_WAIT)
+    }
+
+    fn push(&mut self, now: Mono, adverts: Vec<AgedAdvert>, few: usize) {
+        self.few = few;
+        self.adverts
+            .extend(adverts.into_iter().map(|advert| (now, advert)));
+    }
+
+    /// Takes what is due, to be sent to so many; ages include the wait.
+    fn take(&mut self, now: Mono) -> Option<(Message, usize)> {
+        let is_due = self.due().is_some_and(|at| now >= at);
+        if !is_due && self.adverts.len() < MANY_REFRESHES {
+            return None;
+        }
+        let count = self.adverts.len().min(MANY_REFRESHES);
+        let adverts = self.adverts.drain(..count).map(|(since, mut aged)| {
+            let waited = u64::try_from(now.since(since).as_millis()).unwrap_or(u64::MAX);
+            aged.age_millis = aged.age_millis.saturating_add(waited);
+            aged
+        });
+        let adverts = Adverts {
+            adverts: adverts.collect(),
+            more: false,
+        };
+        Some((Message::Adverts(adverts), self.few))
+    }
+}
 
 impl Anchor {
     /// Says anew what this anchor is, when that has changed and it is a member.
@@ -60,6 +110,9 @@ impl Anchor {
             self.digest_at = now + DIGEST_INTERVAL;
             self.send_digest_to_one();
         }
+        if let Some((message, few)) = self.refreshes.take(now) {
+            self.flood(&message, None, Spread::Few(few));
+        }
         let mut changed = false;
         while let Some(event) = self.membership.poll_event() {
             changed |= self.handle_membership(now, event);
@@ -95,7 +148,12 @@ impl Anchor {
                 except,
                 spread,
             } => {
-                self.flood(&message, except, spread);
+                match (*message, spread) {
+                    (Message::Adverts(adverts), Spread::Few(few)) => {
+                        self.refreshes.push(now, adverts.adverts, few);
+                    }
+                    (message, spread) => self.flood(&message, except, spread),
+                }
                 false
             }
             Event::Tell { to, message } => {
@@ -200,7 +258,7 @@ impl Anchor {
     /// Begins reconciling with a peer that has just been accepted.
     pub(super) fn greet(&mut self, now: Mono, conn: ConnId) {
         if let Some(own) = self.membership.own() {
-            let advert = conflux_proto::control::AgedAdvert {
+            let advert = AgedAdvert {
                 advert: own,
                 age_millis: 0,
             };
@@ -400,5 +458,85 @@ impl Anchor {
             pause: Duration::from_secs(1),
             under_way: false,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use conflux_core::identity::Identity;
+    use conflux_proto::advert::{Advert, Edition};
+    use conflux_proto::credential::CredentialHash;
+    use conflux_proto::id::RealmId;
+    use conflux_proto::signed::Version1;
+
+    use super::*;
+
+    fn aged(sequence: u64) -> AgedAdvert {
+        let identity = Identity::from_seed(&[7; 32]);
+        let realm = RealmId([7; 32]);
+        let advert = Advert {
+            version: Version1,
+            realm,
+            key: identity.key(),
+            edition: Edition { epoch: 1, sequence },
+            lifetime_secs: 120,
+            overlay: identity.key().overlay(&realm),
+            noise_key: identity.noise_key(),
+            endpoints: Vec::new(),
+            ipv4: None,
+            networks: Vec::new(),
+            taints: Default::default(),
+            reach: Reach::Unknown,
+            aes: true,
+            credential: CredentialHash([8; 32]),
+        };
+        AgedAdvert {
+            advert: SignedAdvert {
+                advert: Signed::sign(advert, identity.signing()),
+                credential: None,
+            },
+            age_millis: 100,
+        }
+    }
+
+    fn taken(message: Message) -> Vec<u64> {
+        let Message::Adverts(adverts) = message else {
+            panic!("{message:?}")
+        };
+        let ages = adverts.adverts.iter().map(|aged| aged.age_millis);
+        ages.collect()
+    }
+
+    #[test]
+    fn refreshes_go_together_and_their_wait_counts_as_age() {
+        let start = Mono::from_nanos(0);
+        let mut refreshes = Refreshes::default();
+        refreshes.push(start, vec![aged(1)], 5);
+        refreshes.push(start + Duration::from_millis(500), vec![aged(2)], 5);
+
+        assert!(
+            refreshes
+                .take(start + Duration::from_millis(1999))
+                .is_none()
+        );
+        assert_eq!(refreshes.due(), Some(start + REFRESHES_WAIT));
+        let (message, few) = refreshes.take(start + REFRESHES_WAIT).unwrap();
+
+        assert_eq!((taken(message), few), (vec![2100, 1600], 5));
+        assert_eq!(refreshes.due(), None);
+    }
+
+    #[test]
+    fn many_refreshes_go_at_once_in_messages_of_a_bounded_size() {
+        let start = Mono::from_nanos(0);
+        let mut refreshes = Refreshes::default();
+        let many = (0..MANY_REFRESHES as u64 + 1).map(aged).collect();
+        refreshes.push(start, many, 5);
+
+        let (first, _) = refreshes.take(start).unwrap();
+        assert!(first.encode().unwrap().len() < crate::quic::MAX_FRAME_BYTES);
+        assert_eq!(taken(first).len(), MANY_REFRESHES);
+        assert!(refreshes.take(start).is_none(), "one is not many");
+        assert!(refreshes.take(start + REFRESHES_WAIT).is_some());
     }
 }

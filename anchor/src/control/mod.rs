@@ -119,6 +119,7 @@ pub(crate) struct Anchor {
     remembered: BTreeMap<PeerIx, AnchorKey>,
     adverts_changed: bool,
     digest_at: Mono,
+    refreshes: gossip::Refreshes,
     /// Peers whose clocks differ much from ours: seconds ours is ahead.
     skewed: BTreeMap<AnchorKey, i64>,
     save_at: Mono,
@@ -275,6 +276,7 @@ impl Anchor {
         [
             Some(self.save_at),
             Some(self.digest_at),
+            self.refreshes.due(),
             self.membership.poll_timeout(),
             self.peers.next_dial(wanted.into_iter()),
             self.next_seed(),

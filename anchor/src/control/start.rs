@@ -17,6 +17,7 @@ use ipnet::IpNet;
 use tokio::sync::mpsc;
 use tracing::{info, warn};
 
+use super::gossip::Refreshes;
 use super::host::{Facts, Host};
 use super::peers::Peers;
 use super::routing::{own_facts, wanted};
@@ -136,6 +137,7 @@ pub(crate) async fn start(
         remembered: past.remembered,
         adverts_changed: false,
         digest_at: now.mono + DIGEST_INTERVAL,
+        refreshes: Refreshes::default(),
         skewed: past.skewed,
         save_at: now.mono + SAVE_EVERY,
         saved_leases: past.saved_leases,

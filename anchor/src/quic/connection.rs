@@ -19,8 +19,8 @@ use zeroize::Zeroizing;
 use super::dial::Attempt;
 use super::registry::{self, Entry, Order, Unsent};
 use super::{
-    BIND_WITHIN, Closed, ConnId, Connected, DialTarget, Frame, IDLE, MAX_FRAME_BYTES, Psk,
-    QuicEvent, Shared,
+    BIND_WITHIN, Closed, ConnId, Connected, DialTarget, Frame, MAX_FRAME_BYTES, Psk, QuicEvent,
+    Shared,
 };
 
 /// The one code with which we close; the words tell the rest.
@@ -35,7 +35,7 @@ pub(super) const FAREWELL: Duration = Duration::from_secs(1);
 pub(super) const MAX_UNREAD_FRAMES: usize = 8;
 
 /// Time a frame may wait for a far end that keeps the connection alive but does not read.
-const STALL: Duration = IDLE;
+const STALL: Duration = Duration::from_secs(20);
 
 /// Letters kept of what a far end says when it closes.
 const MAX_WORDS: usize = 200;
