@@ -16,8 +16,9 @@ pub(super) const SEARCH_TRIES: usize = 4;
 /// in 150 times at 10 % loss each way, which costs one round trip at the base size.
 const CONFIRM_TRIES: usize = 3;
 
-/// How often the limit is confirmed while large packets are sent: with three tries of a round trip
-/// and [`OVERTAKEN`] a shrunk path is known before TCP's second retransmission, 0.6 s after the
+/// How often the limit is confirmed while large packets are sent, and once after the last of them:
+/// TCP falls silent when its window has been lost. With three tries of a round trip and
+/// [`OVERTAKEN`] a shrunk path is so known before TCP's second retransmission, 0.6 s after the
 /// loss; five probes a second are no load.
 pub(super) const CONFIRM_EVERY: Duration = Duration::from_millis(400);
 
@@ -67,6 +68,8 @@ pub(super) struct PathMtu {
     search: Option<Search>,
     confirm: Option<Confirm>,
     confirm_at: Mono,
+    /// Large packets were sent since the limit was confirmed last: it is again at `confirm_at`.
+    owes_confirm: bool,
     raise_at: Mono,
     rtt: RoundTrip,
     /// The owner's heap holds an entry for this time.
@@ -119,6 +122,7 @@ impl PathMtu {
             search: None,
             confirm: None,
             confirm_at: now,
+            owes_confirm: false,
             raise_at: now,
             rtt: RoundTrip::new(rtt),
             queued: None,
@@ -132,6 +136,7 @@ impl PathMtu {
 
     /// Begins to confirm the limit, unless that is under way or there is nothing to confirm.
     pub(super) fn confirm(&mut self, now: Mono, tools: &mut Tools<'_>) {
+        self.owes_confirm = false;
         if self.confirm.is_some() || self.limit == BASE {
             return;
         }
@@ -155,6 +160,8 @@ impl PathMtu {
         }
         if now >= self.confirm_at {
             self.confirm(now, tools);
+        } else {
+            self.owes_confirm = true;
         }
     }
 
@@ -222,6 +229,9 @@ impl PathMtu {
         if self.search.as_ref().is_some_and(|search| now >= search.due) {
             self.miss_search(now, tools);
         }
+        if self.owes_confirm && self.confirm.is_none() && now >= self.confirm_at {
+            self.confirm(now, tools);
+        }
     }
 
     /// Returns whether packets of `largest_bytes` give rise to anything now.
@@ -229,7 +239,7 @@ impl PathMtu {
         if largest_bytes < LARGE_BYTES {
             return false;
         }
-        let wants_confirm = now >= self.confirm_at
+        let wants_confirm = (now >= self.confirm_at || !self.owes_confirm)
             && self.confirm.is_none()
             && largest_bytes > BASE_BYTES
             && self.limit > BASE;
@@ -238,7 +248,10 @@ impl PathMtu {
 
     pub(super) fn due(&self) -> Option<Mono> {
         let search = self.search.as_ref().map(|search| search.due);
-        let confirm = self.confirm.as_ref().map(|confirm| confirm.due);
+        let confirm = match &self.confirm {
+            Some(confirm) => Some(confirm.due),
+            None => self.owes_confirm.then_some(self.confirm_at),
+        };
         search.into_iter().chain(confirm).min()
     }
 

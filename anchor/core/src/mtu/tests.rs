@@ -118,6 +118,24 @@ fn a_path_that_shrinks_is_noticed_soon_though_round_trips_varied() {
 }
 
 #[test]
+fn a_path_that_shrinks_is_noticed_though_the_sender_falls_silent() {
+    for seed in 0..20 {
+        let mut path = Simulation::new(seed, 1420, 1420);
+        path.traffic = 1420;
+        path.start(Underlay::Ipv6);
+        path.run(3 * SECOND + 20 * MS * seed as u32);
+
+        // What is under way is lost, and with it what would have let the sender go on.
+        path.passes = 1220;
+        path.run(20 * MS);
+        path.traffic = 0;
+        let took = path.run_until(5 * SECOND, |path| path.limit() <= 1220);
+
+        assert!(took <= 600 * MS, "{seed}: {took:?}");
+    }
+}
+
+#[test]
 fn a_path_that_grows_is_found_by_the_next_raise() {
     let mut path = Simulation::new(8, 1420, 1250);
     path.traffic = 1420;
