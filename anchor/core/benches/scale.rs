@@ -35,6 +35,15 @@ const ROUNDS: u32 = 1_000;
 const START: usize = 64;
 const BUFFER_BYTES: usize = START + HEADER_BYTES;
 
+/// A packet longer than any wire takes is a super-packet.
+fn offload_of(total: usize) -> Offload {
+    if total > 1500 {
+        common::super_offload()
+    } else {
+        Offload::PLAIN
+    }
+}
+
 fn main() {
     let sizes: Vec<u32> = std::env::args()
         .filter_map(|word| word.parse().ok())
@@ -197,11 +206,7 @@ impl World {
             start: START,
             total,
         };
-        let mut offload = if total > 1500 {
-            common::super_offload()
-        } else {
-            Offload::PLAIN
-        };
+        let mut offload = offload_of(total);
         self.plane.from_host(self.now, &mut head, &mut offload)
     }
 
@@ -212,11 +217,7 @@ impl World {
             start: START,
             total,
         };
-        let mut offload = if total > 1500 {
-            common::super_offload()
-        } else {
-            Offload::PLAIN
-        };
+        let mut offload = offload_of(total);
         let flags = Flags::TO_CLIENT.bits();
         self.plane
             .from_peer(self.now, peer, flags, &mut head, &mut offload)

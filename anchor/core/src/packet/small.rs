@@ -179,7 +179,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::packet::testing::{assert_sound, recipe, recipes};
+    use crate::packet::testing::{reassemble, recipe, recipes};
 
     fn fragments(bytes: &[u8], checksum: Checksum, limit: usize) -> Option<Vec<Vec<u8>>> {
         let mut bytes = bytes.to_vec();
@@ -189,19 +189,6 @@ mod tests {
             all.push(fragment.to_vec());
         }
         Some(all)
-    }
-
-    /// Puts fragments together again, asserting that they fit seamlessly.
-    fn reassemble(fragments: &[Vec<u8>]) -> Vec<u8> {
-        let mut payload = Vec::new();
-        for (n, bytes) in fragments.iter().enumerate() {
-            let packet = assert_sound(bytes, Checksum::Complete);
-            let place = packet.fragment.expect("is a fragment");
-            assert_eq!(usize::from(place.offset_bytes), payload.len());
-            assert_eq!(place.more, n + 1 < fragments.len());
-            payload.extend_from_slice(&bytes[packet.header_bytes..]);
-        }
-        payload
     }
 
     proptest! {

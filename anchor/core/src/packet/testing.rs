@@ -233,6 +233,19 @@ pub(crate) struct Sample {
     pub(crate) offload: Offload,
 }
 
+/// Puts fragments together again, asserting that they fit seamlessly.
+pub(crate) fn reassemble(fragments: &[Vec<u8>]) -> Vec<u8> {
+    let mut payload = Vec::new();
+    for (n, bytes) in fragments.iter().enumerate() {
+        let packet = assert_sound(bytes, Checksum::Complete);
+        let place = packet.fragment.expect("is a fragment");
+        assert_eq!(usize::from(place.offset_bytes), payload.len());
+        assert_eq!(place.more, n + 1 < fragments.len());
+        payload.extend_from_slice(&bytes[packet.header_bytes..]);
+    }
+    payload
+}
+
 pub(crate) fn recipes() -> impl Strategy<Value = Recipe> {
     let v4 = (any::<u32>(), any::<u32>())
         .prop_map(|(a, b)| (IpAddr::from(a.to_be_bytes()), IpAddr::from(b.to_be_bytes())));

@@ -1,7 +1,7 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::packet::testing::{assert_sound, recipe, recipes};
+use crate::packet::testing::{reassemble, recipe, recipes};
 
 fn fragments(bytes: &[u8], checksum: Checksum, limit: usize) -> Result<Vec<Vec<u8>>, Uncuttable> {
     let mut bytes = bytes.to_vec();
@@ -11,19 +11,6 @@ fn fragments(bytes: &[u8], checksum: Checksum, limit: usize) -> Result<Vec<Vec<u
         all.push(fragment.to_vec());
     }
     Ok(all)
-}
-
-/// Puts fragments together again, asserting that they fit seamlessly.
-fn reassemble(fragments: &[Vec<u8>]) -> Vec<u8> {
-    let mut payload = Vec::new();
-    for (n, bytes) in fragments.iter().enumerate() {
-        let packet = assert_sound(bytes, Checksum::Complete);
-        let place = packet.fragment.expect("is a fragment");
-        assert_eq!(usize::from(place.offset_bytes), payload.len());
-        assert_eq!(place.more, n + 1 < fragments.len());
-        payload.extend_from_slice(&bytes[packet.header_bytes..]);
-    }
-    payload
 }
 
 proptest! {
