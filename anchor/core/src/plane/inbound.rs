@@ -350,8 +350,11 @@ impl Plane {
                 answer,
                 refused,
             } => {
-                if let Some(answer) = answer {
-                    let rtt = self.costs.rtt(peer).unwrap_or_default();
+                // While the round trip is unknown it can't be told from the answer time, and
+                // would count twice for minutes.
+                if let Some(answer) = answer
+                    && let Some(rtt) = self.costs.rtt(peer)
+                {
                     self.costs
                         .handle_answer(now.mono, peer, answer.saturating_sub(rtt));
                 }

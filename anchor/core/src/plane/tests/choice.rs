@@ -3,6 +3,8 @@
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
+use smallvec::SmallVec;
+
 use super::host::{ECHO, HTTP, payload, ping, socket, udp_packet};
 use super::node::Spec;
 use super::realm::{Realm, SHARED, ms, peer};
@@ -96,6 +98,28 @@ fn shares_follow_the_measured_costs() {
     for (share, expected) in shares.iter().zip(expected) {
         assert!((share - expected).abs() < 2.5, "{shares:?}");
     }
+}
+
+#[test]
+fn an_answer_counts_only_once_the_round_trip_is_known() {
+    let mut realm = Realm::unconnected(1, vec![Spec::client(), Spec::holder(SHARED)]);
+    let one_way = ms(60);
+    realm.delays.extend([((0, 1), one_way), ((1, 0), one_way)]);
+    realm.handshake(0, 1);
+    let mut ask = |realm: &mut Realm, port| {
+        realm.send(0, &udp_packet((OWN_HOST, port).into(), shared(ECHO), b"x"));
+        realm.pass(ms(2000));
+        let mut costs = SmallVec::new();
+        let plane = &realm.nodes[0].plane;
+        plane.costs.costs(realm.now.mono, &[peer(1)], &mut costs);
+        costs[0]
+    };
+
+    let before = ask(&mut realm, 5000);
+    let after = ask(&mut realm, 5001);
+
+    assert!(before.rtt_measured && !before.answer_measured, "{before:?}");
+    assert!(after.answer_measured && after.answer < ms(1), "{after:?}");
 }
 
 #[test]
