@@ -100,8 +100,8 @@ fn a_sample_weighs_by_the_time_since_the_last() {
 #[test]
 fn the_first_answers_weigh_the_same() {
     let mut costs = Costs::new();
-    for (second, millis) in [100, 5, 5, 5, 5].into_iter().enumerate() {
-        costs.handle_answer(at(1_000 * second as u64), A, ms(millis));
+    for (second, millis) in (0..).zip([100, 5, 5, 5, 5]) {
+        costs.handle_answer(at(1_000 * second), A, ms(millis));
     }
 
     let log = (101.0_f64.ln() + 4.0 * 6.0_f64.ln()) / 5.0;
