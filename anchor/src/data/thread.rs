@@ -23,11 +23,13 @@ use crate::clock;
 use crate::poll::{Poller, Ready, Waker};
 use crate::quic::StraySender;
 use crate::tun::{self, PLAIN_VIRTIO, ReadBuffer, Tun, WriteError};
-use crate::udp::{DataSocket, MAX_RUNS, RecvBatch, is_stray};
+use crate::udp::{DataSocket, MAX_RUNS, MAX_SEGMENTS, RecvBatch, is_stray};
 
-/// Packets read from the interface before sockets get their turn: 16 keeps GSO runs full, and
-/// more only adds delay for the other direction.
-const READS_PER_TURN: usize = 16;
+/// Packets read from the interface before sockets get their turn, and bytes: as many as one run of
+/// frames takes when they are small, 16 when they are super-packets. More adds delay for the other
+/// direction only.
+const READS_PER_TURN: usize = MAX_SEGMENTS;
+const BYTES_PER_TURN: usize = 16 * 65_536;
 /// A sleep shorter than this was none: what came had been there before.
 const NO_SLEEP: Duration = Duration::from_micros(2);
 /// Effects carried out in one go; a state machine that never ends would be a fault of ours.
@@ -153,10 +155,12 @@ impl Thread {
     fn take_host_packets(&mut self, now: Now) -> Go {
         let most = if self.host_is_busy { READS_PER_TURN } else { 1 };
         let mut reads = 0;
-        while reads < most {
+        let mut bytes = 0;
+        while reads < most && bytes < BYTES_PER_TURN {
             match self.tun.read(&mut self.read) {
                 Ok(true) => {
                     reads += 1;
+                    bytes += self.read.packet().len();
                     self.take_host_packet(now);
                 }
                 Ok(false) => break,
