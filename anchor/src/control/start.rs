@@ -99,6 +99,7 @@ pub(crate) async fn start(
     };
     plane.set_mtu(now.mono, facts.mtu_bytes);
     let (data, data_events) = data::start(DataParts {
+        spin: config.spin,
         tun,
         sockets: sockets.data,
         plane,

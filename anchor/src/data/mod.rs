@@ -8,6 +8,7 @@
 
 mod deliver;
 mod send;
+mod spin;
 mod thread;
 mod transmit;
 
@@ -16,6 +17,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 use conflux_core::plane::{Event, Plane};
 use conflux_core::time::Now;
@@ -49,6 +51,9 @@ pub struct DataParts {
     pub sockets: Vec<DataSocket>,
     /// The state machine.
     pub plane: Plane,
+    /// How long to look for packets before sleeping, zero for not at all: worth it only where
+    /// cores are idle.
+    pub spin: Duration,
     /// Where QUIC datagrams go that came by a data socket.
     pub strays: StraySender,
 }

@@ -17,6 +17,7 @@ use tracing::{error, trace, warn};
 
 use super::deliver::Deliver;
 use super::send::{Link, Outgoing};
+use super::spin::Spin;
 use super::transmit::Transmit;
 use super::{Command, DataParts};
 use crate::clock;
@@ -43,6 +44,7 @@ pub(super) struct Thread {
     inbox: Receiver<Command>,
     waker: Waker,
     poller: Poller,
+    spin: Spin,
     events: mpsc::Sender<Event>,
     lost_events: Arc<AtomicU64>,
     read: ReadBuffer,
@@ -82,6 +84,7 @@ impl Thread {
             inbox,
             waker,
             poller,
+            spin: Spin::new(parts.spin),
             events,
             lost_events,
             read: ReadBuffer::new(),
@@ -101,7 +104,7 @@ impl Thread {
 
     fn turn(&mut self) -> Go {
         let slept_from = clock::mono();
-        let ready = match self.sleep(slept_from) {
+        let ready = match self.wait(slept_from) {
             Ok(ready) => ready,
             Err(error) => {
                 error!(%error, "the data thread cannot wait for packets; it ends");
@@ -109,6 +112,9 @@ impl Thread {
             }
         };
         let now = clock::now();
+        if !ready.is_empty() {
+            self.spin.note(now.mono.since(slept_from));
+        }
         if now.mono.since(slept_from) < NO_SLEEP {
             self.host_is_busy |= ready.has(1);
             self.peers_are_busy |= (0..self.sockets.len()).any(|at| ready.has(2 + at));
@@ -128,6 +134,19 @@ impl Thread {
             }
         }
         self.carry_out(now)
+    }
+
+    fn wait(&self, from: Mono) -> std::io::Result<Ready> {
+        if let Some(end) = self.spin.until(from) {
+            let end = self.plane.poll_timeout().map_or(end, |due| due.min(end));
+            while clock::mono() < end {
+                let ready = self.poller.wait(Some(Duration::ZERO))?;
+                if !ready.is_empty() {
+                    return Ok(ready);
+                }
+            }
+        }
+        self.sleep(from)
     }
 
     fn sleep(&self, now: Mono) -> std::io::Result<Ready> {

@@ -6,6 +6,7 @@ use std::fmt;
 use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use conflux_core::routes::DEFAULT_CLIENT_RANGE;
 use ipnet::{IpNet, Ipv4Net};
@@ -24,6 +25,10 @@ const VERSION: i64 = 1;
 
 /// A configuration is a page, not a database; anything larger is not ours.
 const MAX_FILE_BYTES: u64 = 256 * 1024;
+
+/// The longest the data thread may look before it sleeps: beyond it, whoever waits does not notice
+/// the wake-up.
+const MAX_SPIN: Duration = Duration::from_micros(1000);
 
 const TEMPLATE: &str = include_str!("template.toml");
 
@@ -46,6 +51,9 @@ pub struct Config {
     pub client_range: Ipv4Net,
     /// Whether `up` registers the boot service.
     pub boot_service: bool,
+    /// How long the data thread looks for packets before it sleeps; zero: not at all. At most
+    /// [`MAX_SPIN`].
+    pub spin: Duration,
     /// How much is logged.
     pub log_level: LogLevel,
     /// How lines are written.
@@ -103,6 +111,7 @@ impl Default for Config {
             subnets: Vec::new(),
             client_range: DEFAULT_CLIENT_RANGE,
             boot_service: true,
+            spin: Duration::ZERO,
             log_level: LogLevel::default(),
             log_format: LogFormat::default(),
             unknown_keys: Vec::new(),
@@ -259,6 +268,16 @@ impl Config {
                     .as_bool()
                     .ok_or_else(|| BadValue("is true or false".to_owned()))?;
             }
+            "spin_us" => {
+                let micros = item.as_integer().and_then(|us| u64::try_from(us).ok());
+                self.spin = micros
+                    .map(Duration::from_micros)
+                    .filter(|span| *span <= MAX_SPIN)
+                    .ok_or_else(|| {
+                        let most = MAX_SPIN.as_micros();
+                        BadValue(format!("is a number of microseconds from 0 to {most}"))
+                    })?;
+            }
             "log_level" => self.log_level = string(item)?.parse()?,
             "log_format" => self.log_format = string(item)?.parse()?,
             unknown => self.unknown_keys.push(unknown.to_owned()),
@@ -279,7 +298,7 @@ impl Config {
         Ok(document.to_string())
     }
 
-    fn values(&self) -> [(&'static str, Value); 10] {
+    fn values(&self) -> [(&'static str, Value); 11] {
         let ipv4 = self
             .ipv4
             .as_ref()
@@ -293,6 +312,7 @@ impl Config {
             ("subnets", array(&self.subnets)),
             ("client_range", self.client_range.to_string().into()),
             ("boot_service", self.boot_service.into()),
+            ("spin_us", (self.spin.as_micros() as i64).into()),
             ("log_level", self.log_level.as_str().into()),
             ("log_format", self.log_format.as_str().into()),
         ]
