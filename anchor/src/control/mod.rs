@@ -48,7 +48,7 @@ use tracing::{info, warn};
 
 use crate::api::Request;
 use crate::clock;
-use crate::data::DataHandle;
+use crate::data::{DataHandle, Notice};
 use crate::files::{Config, State};
 use crate::logging::RateLimit;
 use crate::quic::{DialTarget, QuicEvent, QuicHandle, SharedPaths};
@@ -98,7 +98,7 @@ pub(crate) struct Anchor {
     host: Host,
     facts: Facts,
     data: DataHandle,
-    data_events: mpsc::Receiver<Event>,
+    notices: mpsc::Receiver<Notice>,
     routes: Arc<Routes>,
     /// Local addresses of the sockets, by the number the data thread has for them.
     sockets: Vec<SocketAddr>,
@@ -143,7 +143,7 @@ struct Seed {
 /// What made the loop turn.
 enum Input {
     Quic(Option<QuicEvent>),
-    Data(Option<Event>),
+    Data(Option<Notice>),
     Host(Option<Facts>),
     Request(Option<Request>),
     Resolved(Vec<SocketAddr>),
@@ -175,7 +175,7 @@ impl Anchor {
                 _ = terminate.recv() => Input::Terminate,
                 // The operator is heard also while peers flood this anchor with messages.
                 request = requests.recv() => Input::Request(request),
-                event = self.data_events.recv() => Input::Data(event),
+                notice = self.notices.recv() => Input::Data(notice),
                 facts = self.host.facts.recv() => Input::Host(facts),
                 event = self.quic_events.recv() => Input::Quic(event),
                 Some(seeds) = self.resolved.recv() => Input::Resolved(seeds),
@@ -197,7 +197,7 @@ impl Anchor {
         let now = clock::now().mono;
         match input {
             Input::Quic(Some(event)) => self.handle_quic(now, event),
-            Input::Data(Some(event)) => self.handle_data(now, event),
+            Input::Data(Some(notice)) => self.handle_notice(now, notice),
             Input::Host(Some(facts)) => self.handle_host(now, facts),
             Input::Resolved(seeds) => self.add_seeds(now, seeds),
             Input::Request(Some(request)) => {
@@ -214,6 +214,15 @@ impl Anchor {
         }
         self.handle_deadlines(now).await;
         None
+    }
+
+    fn handle_notice(&mut self, now: Mono, notice: Notice) {
+        match notice {
+            Notice::Plane(event) => self.handle_data(now, event),
+            Notice::OneByOne(to) => {
+                info!(%to, "an interface takes no runs of frames: they go one by one, which is slower");
+            }
+        }
     }
 
     fn handle_data(&mut self, now: Mono, event: Event) {

@@ -61,6 +61,9 @@ pub(crate) async fn start(
     remove_leftover(config.interface.as_str()).await;
     let tun = Tun::open(config.interface.as_str())?;
     let interface = tun.name().to_owned();
+    if let Some(missing) = tun.offloads().missing() {
+        info!(%interface, missing, "this kernel leaves work to us: packets pass, but slower");
+    }
     let overlay = identity.key().overlay(&standing.realm);
     let first = wanted(&config, overlay, MTU_BYTES, None);
     let (host, facts) = Host::start(&interface, tun.index(), first).await?;
@@ -98,7 +101,7 @@ pub(crate) async fn start(
         }
     };
     plane.set_mtu(now.mono, facts.mtu_bytes);
-    let (data, data_events) = data::start(DataParts {
+    let (data, notices) = data::start(DataParts {
         spin: config.spin,
         tun,
         sockets: sockets.data,
@@ -120,7 +123,7 @@ pub(crate) async fn start(
         quic_events: quic.events,
         paths,
         data,
-        data_events,
+        notices,
         host,
         facts,
         routes: first_routes,

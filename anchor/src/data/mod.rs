@@ -13,6 +13,7 @@ mod thread;
 mod transmit;
 
 use std::io;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
@@ -34,6 +35,16 @@ use thread::Thread;
 const COMMANDS: usize = 1024;
 /// Events that wait for the control loop.
 const EVENTS: usize = 1024;
+
+/// What the thread tells the control loop.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Notice {
+    /// What the state machine tells.
+    Plane(Event),
+    /// For the first time an interface did not take a run of frames in one call, on the way to
+    /// this address: they go one by one, which costs speed and nothing else.
+    OneByOne(SocketAddr),
+}
 
 type Job = Box<dyn FnOnce(&mut Plane, Now) + Send>;
 
@@ -71,7 +82,7 @@ pub struct DataHandle {
 ///
 /// # Errors
 /// When the process has no descriptor or thread left.
-pub fn start(parts: DataParts) -> io::Result<(DataHandle, mpsc::Receiver<Event>)> {
+pub fn start(parts: DataParts) -> io::Result<(DataHandle, mpsc::Receiver<Notice>)> {
     let (commands, inbox): (_, Receiver<Command>) = sync_channel(COMMANDS);
     let (events, outbox) = mpsc::channel(EVENTS);
     let waker = Waker::new()?;

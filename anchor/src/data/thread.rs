@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use conflux_core::packet::{BadOffload, Offload, Packet, checksum};
 use conflux_core::paths::Way;
-use conflux_core::plane::{DropReason, Event, Head, Output, Path, Plane, Received, ToPeer};
+use conflux_core::plane::{DropReason, Head, Output, Path, Plane, Received, ToPeer};
 use conflux_core::time::{Mono, Now};
 use conflux_proto::frame::HEADER_BYTES;
 use tokio::sync::mpsc;
@@ -19,7 +19,7 @@ use super::deliver::Deliver;
 use super::send::{Link, Outgoing};
 use super::spin::Spin;
 use super::transmit::Transmit;
-use super::{Command, DataParts};
+use super::{Command, DataParts, Notice};
 use crate::clock;
 use crate::poll::{Poller, Ready, Waker};
 use crate::quic::StraySender;
@@ -45,7 +45,7 @@ pub(super) struct Thread {
     waker: Waker,
     poller: Poller,
     spin: Spin,
-    events: mpsc::Sender<Event>,
+    notices: mpsc::Sender<Notice>,
     lost_events: Arc<AtomicU64>,
     read: ReadBuffer,
     batch: RecvBatch,
@@ -69,7 +69,7 @@ impl Thread {
         parts: DataParts,
         inbox: Receiver<Command>,
         waker: Waker,
-        events: mpsc::Sender<Event>,
+        notices: mpsc::Sender<Notice>,
         lost_events: Arc<AtomicU64>,
     ) -> std::io::Result<Self> {
         let mut sources = vec![waker.as_fd(), parts.tun.as_fd()];
@@ -85,7 +85,7 @@ impl Thread {
             waker,
             poller,
             spin: Spin::new(parts.spin),
-            events,
+            notices,
             lost_events,
             read: ReadBuffer::new(),
             batch: RecvBatch::new(),
@@ -370,15 +370,22 @@ impl Thread {
                 Output::Datagram { path, frame } => {
                     self.link(now).send_frame(path, &frame);
                 }
-                Output::Event(event) => {
-                    if self.events.try_send(event).is_err() {
-                        self.lost_events.fetch_add(1, Ordering::Relaxed);
-                    }
-                }
+                Output::Event(event) => self.tell(Notice::Plane(event)),
             }
         }
         self.link(now).flush();
+        for at in 0..self.sockets.len() {
+            if let Some(to) = self.sockets[at].take_first_one_by_one() {
+                self.tell(Notice::OneByOne(to));
+            }
+        }
         Go::On
+    }
+
+    fn tell(&self, notice: Notice) {
+        if self.notices.try_send(notice).is_err() {
+            self.lost_events.fetch_add(1, Ordering::Relaxed);
+        }
     }
 
     /// Passes a packet on that had waited for a holder.

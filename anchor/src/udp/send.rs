@@ -16,6 +16,7 @@ pub struct DataSocket {
     socket: UdpSocket,
     local: SocketAddr,
     one_by_one: HashMap<SocketAddr, u32>,
+    first_one_by_one: Option<SocketAddr>,
     stats: SendStats,
 }
 
@@ -26,6 +27,7 @@ impl DataSocket {
             socket,
             local,
             one_by_one,
+            first_one_by_one: None,
             stats: SendStats::default(),
         }
     }
@@ -69,6 +71,11 @@ impl DataSocket {
     /// Returns whether this socket can send to `to` at all.
     pub fn serves(&self, to: SocketAddr) -> bool {
         self.local.is_ipv4() == to.is_ipv4()
+    }
+
+    /// Returns, once, the first address whose runs could not go out whole.
+    pub fn take_first_one_by_one(&mut self) -> Option<SocketAddr> {
+        self.first_one_by_one.take()
     }
 
     /// Returns what was counted since the start.
@@ -139,6 +146,9 @@ impl DataSocket {
     }
 
     fn remember(&mut self, to: SocketAddr) {
+        if self.stats.fallbacks == 0 {
+            self.first_one_by_one = Some(to);
+        }
         self.stats.fallbacks += 1;
         if self.one_by_one.len() >= MAX_REMEMBERED {
             self.one_by_one.clear();
