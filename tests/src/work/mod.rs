@@ -5,6 +5,7 @@ mod ask;
 mod nginx;
 mod service;
 mod steady;
+mod talk;
 mod transfer;
 
 use ask::read_head;
@@ -14,4 +15,5 @@ pub use ask::{
 pub use nginx::start_nginx;
 pub use service::{Arrival, HttpServer, TcpService, UdpService, UdpSink};
 pub use steady::{Download, DownloadEnd, OneWay, Reader, Request, RequestLog, Requests};
+pub use talk::{Talker, name_redis};
 pub use transfer::{Direction, Transfer, Transferred, serve_transfers};
