@@ -5,9 +5,10 @@ TARGET     := $(or $(CARGO_TARGET_DIR),$(CURDIR)/target)
 CONFLUX    := $(TARGET)/release/conflux
 SUDO       := $(if $(filter 0,$(shell id -u)),,sudo)
 SOAK_CASES ?= 20000
+CHAOS_MINUTES ?= 30
 ARGS       ?=
 
-.PHONY: help build setup test lint deny unit e2e soak bench demo show up down uninstall
+.PHONY: help build setup test lint deny unit e2e soak bench demo show chaos up down uninstall
 
 help:
 	@echo "make up [ARGS=..]   build, install and start on this machine"
@@ -15,6 +16,7 @@ help:
 	@echo "make uninstall      stop and remove everything"
 	@echo "make demo           a realm of five machines on this one, told step by step"
 	@echo "make show           every promise measured on this machine, in a table (ARGS=..)"
+	@echo "make chaos          holders killed, cut, drained at random under load (ARGS=\"--minutes 30\")"
 	@echo "make test           install what is missing, then every check (lint, deny, unit, e2e)"
 	@echo "make bench          the benchmarks of the packet way (docs/performance.md)"
 	@echo "make soak           the randomised tests, for long (SOAK_CASES=$(SOAK_CASES) each)"
@@ -52,8 +54,9 @@ e2e: build
 soak:
 	PROPTEST_CASES=$(SOAK_CASES) $(CARGO) nextest run --locked --release \
 	  --features conflux-core/soak -p conflux-proto -p conflux-core
+	$(MAKE) chaos ARGS="--minutes $(CHAOS_MINUTES)"
 
-demo show: build
+demo show chaos: build
 	packaging/setup.sh
 	$(CARGO) build --release --locked -p e2e --bins
 	$(SUDO) env CONFLUX_BIN="$(CONFLUX)" "$(TARGET)/release/$@" $(ARGS)

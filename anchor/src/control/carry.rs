@@ -46,6 +46,8 @@ pub(crate) struct Carried {
     pub(super) remembered: BTreeMap<PeerIx, AnchorKey>,
     pub(super) epoch: u64,
     pub(super) started: Mono,
+    /// The check kept the shared address from others.
+    pub(super) withdrawn: bool,
     pub(super) was_reached: bool,
     pub(super) cloned: bool,
     pub(super) conflicting: BTreeSet<AnchorKey>,
@@ -71,6 +73,7 @@ impl Carried {
             remembered: BTreeMap::new(),
             epoch,
             started: now,
+            withdrawn: false,
             was_reached: false,
             cloned: false,
             conflicting: BTreeSet::new(),
@@ -91,6 +94,7 @@ impl Carried {
 impl Anchor {
     /// Lets go of interface, sockets and connections, and returns the rest.
     pub(super) async fn end(mut self) -> Carried {
+        let withdrawn = self.is_withdrawn();
         self.save().await;
         self.quic
             .shut_down("starting anew with other settings", CLOSE_WITHIN)
@@ -103,6 +107,7 @@ impl Anchor {
             remembered: self.remembered,
             epoch: self.epoch,
             started: self.started,
+            withdrawn,
             was_reached: self.was_reached,
             cloned: self.cloned,
             conflicting: self.conflicting,

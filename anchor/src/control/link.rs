@@ -143,7 +143,8 @@ impl Anchor {
             | Message::Noise1(_)
             | Message::Noise2(_)
             | Message::Ping(_)
-            | Message::Pong(_) => {
+            | Message::Pong(_)
+            | Message::Resting(_) => {
                 self.refuse(conn, RefusalCode::Protocol, "a Hello must come first");
             }
         }
@@ -308,6 +309,7 @@ impl Anchor {
             Message::Noise2(noise) => self.finish_handshake(conn, &noise),
             Message::Admitted(admitted) => self.take_admission(now, admitted),
             Message::Ping(number) => self.tell(conn, &Message::Pong(number)),
+            Message::Resting(resting) => self.take_resting(key, resting),
             // A second Hello says nothing new; the others were handled before.
             Message::Hello(_) | Message::Pong(_) | Message::Refused(_) => {}
         }

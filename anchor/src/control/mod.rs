@@ -13,11 +13,16 @@
 //! | `gossip` | adverts and leaves: what is told to whom |
 //! | `routing` | from adverts to routes, paths and interface |
 //! | `host` | the interface and the machine's network |
-//! | `answers`, `metrics`, `reload` | the local socket |
+//! | `check` | what the check of this machine's own service means for its advert |
+//! | `drain` | holders that take no new flows, on both ends |
+//! | `answers`, `explain`, `metrics`, `reload` | the local socket |
 //! | `carry` | what an anchor that starts anew goes on with |
 
 mod answers;
 mod carry;
+mod check;
+mod drain;
+mod explain;
 mod gossip;
 mod handshake;
 mod host;
@@ -39,6 +44,7 @@ use conflux_core::ids::PeerIx;
 use conflux_core::membership::Membership;
 use conflux_core::paths::Way;
 use conflux_core::plane::{Event, Path};
+use conflux_core::reason::Reason;
 use conflux_core::routes::Routes;
 use conflux_core::time::Mono;
 use conflux_proto::id::AnchorKey;
@@ -47,11 +53,13 @@ use tokio::time::{Instant, sleep_until};
 use tracing::{info, warn};
 
 use crate::api::Request;
+use crate::check::Ran;
 use crate::clock;
 use crate::data::{DataHandle, Notice};
 use crate::files::{Config, State};
 use crate::logging::RateLimit;
 use crate::quic::{DialTarget, QuicEvent, QuicHandle, SharedPaths};
+use drain::Draining;
 use host::{Facts, Host};
 use peers::Peers;
 use standing::Standing;
@@ -120,6 +128,17 @@ pub(crate) struct Anchor {
     adverts_changed: bool,
     digest_at: Mono,
     refreshes: gossip::Refreshes,
+    /// The check that is being run.
+    check: Option<check::Checked>,
+    /// Checks that were begun: numbers for their outcomes.
+    checkers: u64,
+    checked: mpsc::Receiver<Ran>,
+    check_outcomes: mpsc::Sender<Ran>,
+    /// Set while this anchor drains.
+    drain: Option<Draining>,
+    /// When flows on holders that drain are looked at, while there are such.
+    look_at_draining: Option<Mono>,
+    told_resting: BTreeMap<PeerIx, drain::Told>,
     /// Peers whose clocks differ much from ours: seconds ours is ahead.
     skewed: BTreeMap<AnchorKey, i64>,
     save_at: Mono,
@@ -147,6 +166,7 @@ enum Input {
     Host(Option<Facts>),
     Request(Option<Request>),
     Resolved(Vec<SocketAddr>),
+    Checked(Ran),
     Terminate,
     Timer,
 }
@@ -179,6 +199,7 @@ impl Anchor {
                 facts = self.host.facts.recv() => Input::Host(facts),
                 event = self.quic_events.recv() => Input::Quic(event),
                 Some(seeds) = self.resolved.recv() => Input::Resolved(seeds),
+                Some(ran) = self.checked.recv() => Input::Checked(ran),
                 () = sleep_until(wake) => Input::Timer,
             };
             let ended = match self.handle(input).await {
@@ -200,6 +221,7 @@ impl Anchor {
             Input::Data(Some(notice)) => self.handle_notice(now, notice),
             Input::Host(Some(facts)) => self.handle_host(now, facts),
             Input::Resolved(seeds) => self.add_seeds(now, seeds),
+            Input::Checked(ran) => self.handle_check(now, ran),
             Input::Request(Some(request)) => {
                 if let Some(ended) = self.handle_request(now, request).await {
                     return Some(ended);
@@ -243,7 +265,8 @@ impl Anchor {
                 stranded,
             } => {
                 let anchor = self.short(peer);
-                warn!(%anchor, moved, stranded, "holder failed for this machine");
+                let reason = Reason::Failed;
+                warn!(%anchor, %reason, moved, stranded, "holder failed for this machine");
                 self.hurry(now, peer);
             }
             Event::LocalFault(peer) => {
@@ -274,6 +297,7 @@ impl Anchor {
     async fn handle_deadlines(&mut self, now: Mono) {
         self.run_membership(now);
         self.dial_due(now);
+        self.release_draining(now).await;
         if now >= self.save_at {
             self.save_at = now + SAVE_EVERY;
             self.save().await;
@@ -290,6 +314,7 @@ impl Anchor {
             self.peers.next_dial(wanted.into_iter()),
             self.next_seed(),
             self.seeds_resolve_at,
+            self.look_at_draining,
         ]
         .into_iter()
         .flatten()

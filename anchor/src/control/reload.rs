@@ -62,6 +62,7 @@ impl Anchor {
         if before.peers != self.config.peers {
             self.seeds_resolve_at = Some(now);
         }
+        self.apply_check(now, false);
         self.readvertise(now);
         self.rebuild(now);
         Ok((reloaded, Applied::Already))
@@ -78,6 +79,7 @@ fn changes(before: &Config, after: &Config) -> Vec<String> {
         ("interface", before.interface != after.interface),
         ("subnets", before.subnets != after.subnets),
         ("client_range", before.client_range != after.client_range),
+        ("check", before.check != after.check),
         ("boot_service", before.boot_service != after.boot_service),
         ("log_level", before.log_level != after.log_level),
         ("log_format", before.log_format != after.log_format),

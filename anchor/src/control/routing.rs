@@ -20,7 +20,8 @@ use crate::files::Config;
 use crate::netlink::Route;
 
 /// The IPv6 spelling of IPv4 destinations (RFC 8215).
-const SPELLED: Ipv6Net = Ipv6Net::new_assert(Ipv6Addr::new(0x64, 0xff9b, 1, 0, 0, 0, 0, 0), 96);
+pub(super) const SPELLED: Ipv6Net =
+    Ipv6Net::new_assert(Ipv6Addr::new(0x64, 0xff9b, 1, 0, 0, 0, 0, 0), 96);
 /// Translation to IPv6 makes a packet 20 bytes longer.
 const TRANSLATION_BYTES: u16 = 20;
 
@@ -52,6 +53,7 @@ impl Anchor {
                     })
                     .collect(),
                 may_exchange: taints.may_exchange(&advert.taints),
+                draining: advert.draining,
             });
             ways.push((peer, advert.endpoints.clone()));
         }
@@ -67,6 +69,7 @@ impl Anchor {
             Some(&routes),
         ));
         self.routes = routes.clone();
+        self.watch_draining(now);
         let own = plane_own(&self.config, overlay, &self.facts);
         let mtu_bytes = self.facts.mtu_bytes;
         self.data.run(move |plane, now| {

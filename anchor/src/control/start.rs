@@ -17,12 +17,14 @@ use ipnet::IpNet;
 use tokio::sync::mpsc;
 use tracing::{info, warn};
 
+use super::drain::Draining;
 use super::gossip::Refreshes;
 use super::host::{Facts, Host};
 use super::peers::Peers;
 use super::routing::{own_facts, wanted};
 use super::standing::{Standing, random_bytes};
 use super::{Anchor, Carried, SAVE_EVERY};
+use crate::check::OUTCOMES;
 use crate::clock;
 use crate::data::{self, DataParts};
 use crate::files::{Config, Layout, State, StateFile};
@@ -110,6 +112,9 @@ pub(crate) async fn start(
     })
     .context("cannot start the data thread")?;
     let (resolver, resolved) = mpsc::channel(4);
+    let (check_outcomes, checked) = mpsc::channel(OUTCOMES);
+    let drain = Draining::load(&state, now.mono);
+    let was_withdrawn = past.withdrawn;
     let mut anchor = Anchor {
         state,
         layout: layout.clone(),
@@ -142,6 +147,13 @@ pub(crate) async fn start(
         adverts_changed: false,
         digest_at: now.mono + DIGEST_INTERVAL,
         refreshes: Refreshes::default(),
+        check: None,
+        checkers: 0,
+        checked,
+        check_outcomes,
+        drain,
+        look_at_draining: None,
+        told_resting: BTreeMap::new(),
         skewed: past.skewed,
         save_at: now.mono + SAVE_EVERY,
         saved_leases: past.saved_leases,
@@ -154,6 +166,7 @@ pub(crate) async fn start(
     if is_first {
         anchor.load_adverts(now.mono);
     }
+    anchor.apply_check(now.mono, is_first || was_withdrawn);
     anchor.readvertise(now.mono);
     anchor.rebuild(now.mono);
     info!(

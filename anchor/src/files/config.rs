@@ -13,6 +13,7 @@ use ipnet::{IpNet, Ipv4Net};
 use toml_edit::{Array, DocumentMut, Item, Value};
 
 use super::atomic;
+use super::check_spec::CheckSpec;
 use super::layout::Layout;
 use super::settings::{
     BadValue, DEFAULT_PORT, Endpoint, InterfaceName, Ipv4Choice, LogFormat, LogLevel, TaintSet,
@@ -49,6 +50,8 @@ pub struct Config {
     pub subnets: Vec<IpNet>,
     /// Where clients appear on this machine.
     pub client_range: Ipv4Net,
+    /// How this machine's own service is checked.
+    pub check: Option<CheckSpec>,
     /// Whether `up` registers the boot service.
     pub boot_service: bool,
     /// How long the data thread looks for packets before it sleeps; zero: not at all. At most
@@ -110,6 +113,7 @@ impl Default for Config {
             interface: InterfaceName::default(),
             subnets: Vec::new(),
             client_range: DEFAULT_CLIENT_RANGE,
+            check: None,
             boot_service: true,
             spin: Duration::ZERO,
             log_level: LogLevel::default(),
@@ -263,6 +267,14 @@ impl Config {
             "interface" => self.interface = string(item)?.parse()?,
             "subnets" => self.subnets = list(item, parse_subnet)?,
             "client_range" => self.client_range = parse_client_range(string(item)?)?,
+            "check" => {
+                let text = string(item)?;
+                self.check = if text == "none" {
+                    None
+                } else {
+                    Some(text.parse()?)
+                };
+            }
             "boot_service" => {
                 self.boot_service = item
                     .as_bool()
@@ -303,6 +315,10 @@ impl Config {
             .ipv4
             .as_ref()
             .map_or_else(|| "none".to_owned(), ipv4_text);
+        let check = self
+            .check
+            .as_ref()
+            .map_or_else(|| "none".to_owned(), ToString::to_string);
         [
             ("ipv4", ipv4.into()),
             ("taints", array(self.taints.iter())),
@@ -311,6 +327,7 @@ impl Config {
             ("interface", self.interface.as_str().into()),
             ("subnets", array(&self.subnets)),
             ("client_range", self.client_range.to_string().into()),
+            ("check", check.into()),
             ("boot_service", self.boot_service.into()),
             ("spin_us", (self.spin.as_micros() as i64).into()),
             ("log_level", self.log_level.as_str().into()),

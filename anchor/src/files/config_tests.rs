@@ -30,6 +30,7 @@ fn what_was_saved_is_read_back() {
         interface: "cf1".parse().unwrap(),
         subnets: vec!["192.168.7.0/24".parse().unwrap()],
         client_range: "10.99.0.0/16".parse().unwrap(),
+        check: Some("exec:/bin/true --really".parse().unwrap()),
         boot_service: false,
         spin: Duration::from_micros(50),
         log_level: LogLevel::Debug,

@@ -55,6 +55,8 @@ pub enum Message {
     Ping(u64),
     /// The answer to a ping (the body is its number).
     Pong(u64),
+    /// To a holder that drains: what of the sender still rests on it.
+    Resting(Resting),
 }
 
 /// Who speaks.
@@ -164,6 +166,16 @@ pub struct Noise {
     pub bytes: ByteVec,
 }
 
+/// What a client still has on a holder that drains.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Encode, Decode)]
+#[cbor(map)]
+pub struct Resting {
+    /// Flows that are not at rest. Told within seconds of the holder's advert, on change, and
+    /// every 10 s while it drains; 0 means that it can go.
+    #[n(0)]
+    pub flows: u64,
+}
+
 /// The version of the control protocol; ALPN `conflux/1` says the same.
 pub const PROTOCOL_VERSION: u32 = 1;
 
@@ -207,6 +219,7 @@ impl Message {
             Self::Noise2(noise) => body(8, noise),
             Self::Ping(number) => body(9, number),
             Self::Pong(number) => body(10, number),
+            Self::Resting(resting) => body(20, resting),
         };
         if bytes.len() > MAX_MESSAGE_BYTES {
             return Err(BadMessage::Length(bytes.len()));
@@ -290,6 +303,7 @@ fn decode(bytes: &[u8]) -> Result<Decoded, minicbor::decode::Error> {
         8 => Message::Noise2(d.decode()?),
         9 => Message::Ping(d.decode()?),
         10 => Message::Pong(d.decode()?),
+        20 => Message::Resting(d.decode()?),
         kind => return Ok(Decoded::Unknown { kind }),
     }))
 }

@@ -301,6 +301,26 @@ impl Connections {
         self.open_count(flow) > 0
     }
 
+    /// Returns whether nothing of `flow` would be hurt by another holder: it has no open TCP
+    /// connection, and its datagrams have been silent for 30 s. Echoes and closed connections do
+    /// not count, nor does a SYN without an answer, which is given out again. Takes time in
+    /// proportion to the flow's connections.
+    pub fn is_at_rest(&self, now: Mono, flow: FlowId) -> bool {
+        if self.has_open(flow) {
+            return false;
+        }
+        let mut next = self.store.first(flow);
+        while let Some(ix) = next {
+            next = self.store.after(ix);
+            let entry = &self.store[ix];
+            let is_talk = entry.state == State::Datagram && entry.key.protocol != Protocol::ICMP.0;
+            if is_talk && now.since(entry.last) < DATAGRAM_CLAIM {
+                return false;
+            }
+        }
+        true
+    }
+
     /// Returns the local address of `flow`'s last fragmented packet, or of the connection that began
     /// since: later fragments do not tell whose they are.
     pub fn last_origin(&self, flow: FlowId) -> Option<IpAddr> {

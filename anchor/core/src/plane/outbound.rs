@@ -218,6 +218,10 @@ impl Plane {
         if self.holds.contains(id) {
             return self.hold_more(id, head, offload);
         }
+        if self.routes.has_draining() && opens(packet) && self.leave_draining(now, id) {
+            // The flow is on another holder now, or waits for one.
+            return self.place(now, key, head, offload, packet);
+        }
         let Some(&flow) = self.flows.get(id) else {
             return Err(DropReason::NoRoute);
         };
@@ -259,7 +263,7 @@ impl Plane {
         offload: &Offload,
         packet: &Packet,
     ) -> Result<Placed, DropReason> {
-        let (prefix_len, candidates) = match self.candidates(key.destination) {
+        let (prefix_len, candidates) = match self.eligible(key.destination) {
             Ok(found) => found,
             Err((reason, answer)) => {
                 self.refuse(head, packet, answer);
@@ -291,7 +295,7 @@ impl Plane {
         head: &mut Head<'_>,
         offload: &Offload,
     ) -> Result<Placed, DropReason> {
-        let Ok((prefix_len, candidates)) = self.candidates(flow.key.destination) else {
+        let Ok((prefix_len, candidates)) = self.eligible(flow.key.destination) else {
             return Ok(Placed::On(id, holder));
         };
         let Some(drawn) = self.draw(now, &candidates) else {
@@ -321,7 +325,7 @@ impl Plane {
         packet: &Packet,
     ) -> Result<Placed, DropReason> {
         let (prefix_len, candidates) = self
-            .candidates(flow.key.destination)
+            .eligible(flow.key.destination)
             .unwrap_or_else(|_| (flow.prefix_len, SmallVec::new()));
         let Some(drawn) = self.draw(now, &candidates) else {
             self.want_group(now, flow.key.destination);
@@ -377,7 +381,7 @@ impl Plane {
     }
 
     /// Says whether a holder has neither left nor failed for this client.
-    fn is_answering(&self, holder: PeerIx) -> bool {
+    pub(super) fn is_answering(&self, holder: PeerIx) -> bool {
         !self.liveness.is_failed(holder) && !self.left.contains(&holder)
     }
 
@@ -471,6 +475,11 @@ impl Plane {
             self.outputs.push_back(Output::ToHost(error));
         }
     }
+}
+
+/// Says whether a packet opens a TCP connection.
+fn opens(packet: &Packet) -> bool {
+    matches!(packet.transport, Transport::Tcp(tcp) if tcp.flags.contains(TcpFlags::SYN))
 }
 
 /// Returns the IPv4 destination that an IPv6 packet spells.

@@ -422,6 +422,7 @@ fn own_of(credential: Credential) -> Own {
         reach: Reach::Public,
         aes: true,
         credential,
+        draining: false,
     }
 }
 

@@ -3,7 +3,9 @@
 
 mod caps;
 mod choice;
+mod draining;
 mod errors;
+mod explain;
 mod failure;
 mod fragments;
 mod hold;
