@@ -13,8 +13,10 @@
 //! closes. To one whose credential lacks its admission, a member answers [`Admitted`] first.
 
 mod digest;
+mod revoked;
 
 pub use digest::{Digest, DigestEntry, Turn};
+pub use revoked::{RevocationDigest, Revocations};
 
 use minicbor::bytes::ByteVec;
 use minicbor::{Decode, Decoder, Encode, Encoder};
@@ -55,6 +57,10 @@ pub enum Message {
     Ping(u64),
     /// The answer to a ping (the body is its number).
     Pong(u64),
+    /// Revocations the receiver may lack.
+    Revocations(Revocations),
+    /// Which revocations the sender has, so that the receiver can send the others.
+    RevocationDigest(RevocationDigest),
 }
 
 /// Who speaks.
@@ -207,6 +213,8 @@ impl Message {
             Self::Noise2(noise) => body(8, noise),
             Self::Ping(number) => body(9, number),
             Self::Pong(number) => body(10, number),
+            Self::Revocations(revocations) => body(11, revocations),
+            Self::RevocationDigest(digest) => body(12, digest),
         };
         if bytes.len() > MAX_MESSAGE_BYTES {
             return Err(BadMessage::Length(bytes.len()));
@@ -290,6 +298,8 @@ fn decode(bytes: &[u8]) -> Result<Decoded, minicbor::decode::Error> {
         8 => Message::Noise2(d.decode()?),
         9 => Message::Ping(d.decode()?),
         10 => Message::Pong(d.decode()?),
+        11 => Message::Revocations(d.decode()?),
+        12 => Message::RevocationDigest(d.decode()?),
         kind => return Ok(Decoded::Unknown { kind }),
     }))
 }
