@@ -68,8 +68,12 @@ pub(crate) enum Command {
     Peers(TableFlags),
     /// Which holder each flow has
     Flows(TableFlags),
+    /// The credentials of anchors and tickets
+    Members(TableFlags),
     /// Print a ticket that lets other machines join
     Invite(InviteFlags),
+    /// End an anchor's membership, or a ticket, for good
+    Revoke(RevokeFlags),
     /// Print all metrics in Prometheus text
     Metrics(MetricsFlags),
     /// Print the version of this command and, when it runs, of the daemon
@@ -179,6 +183,17 @@ pub(crate) struct InviteFlags {
     /// Let joiners invite others and renew credentials
     #[arg(long)]
     pub(crate) issuer: bool,
+}
+
+#[derive(Clone, Debug, Args)]
+pub(crate) struct RevokeFlags {
+    /// An id as `conflux members` shows it (the beginning is enough), or a ticket; - reads one from stdin
+    #[arg(value_name = "ANCHOR|TICKET")]
+    pub(crate) target: String,
+
+    /// Those who joined by the ticket, or whom the anchor invited as an issuer, go too
+    #[arg(long)]
+    pub(crate) with_anchors: bool,
 }
 
 /// A setting's new value.

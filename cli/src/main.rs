@@ -9,6 +9,7 @@ mod lifecycle;
 mod show;
 mod table;
 mod tables;
+mod trust;
 
 use std::process::ExitCode;
 
@@ -52,7 +53,9 @@ fn dispatch(cli: Cli) -> Outcome {
         Command::Routes(flags) => tables::print(&layout, "/v1/routes", flags, show::routes),
         Command::Peers(flags) => tables::print(&layout, "/v1/peers", flags, show::peers),
         Command::Flows(flags) => tables::print(&layout, "/v1/flows", flags, show::flows),
+        Command::Members(flags) => tables::print(&layout, "/v1/members", flags, trust::members),
         Command::Invite(flags) => tables::invite(&layout, &flags),
+        Command::Revoke(flags) => trust::revoke(&layout, &flags),
         Command::Metrics(flags) => tables::metrics(&layout, flags),
         Command::Version(flags) => tables::version(&layout, flags),
     }

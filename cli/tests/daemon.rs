@@ -11,7 +11,8 @@ use std::thread::JoinHandle;
 use conflux_anchor::api::{LocalSocket, QUEUE_LENGTH, Refusal, Request, serve};
 use conflux_anchor::files::{Config, State, StateFile};
 use conflux_proto::api::{
-    Flows, InterfaceStatus, Invite, Peers, Reach, Reloaded, Routes, Status, Stopping,
+    Flows, InterfaceStatus, Invite, MemberKind, Members, Peers, Reach, Reloaded, Revoked, Routes,
+    Status, Stopping,
 };
 use support::Machine;
 use tokio::sync::mpsc;
@@ -50,6 +51,26 @@ fn tables_are_printed_and_json_is_the_daemons_own() {
     );
     assert_eq!(metrics.stdout, "anchor_route_groups 0\n");
     assert!(help.stdout.starts_with("# HELP"), "{}", help.stdout);
+    end(&machine, daemon);
+}
+
+#[test]
+fn a_revocation_names_what_was_asked_for() {
+    let machine = configured("");
+    let (script, daemon) = play(&machine);
+
+    let done = machine.conflux(&["revoke", "dfyspsc5lk", "--with-anchors"]);
+
+    assert_eq!(done.code, 0, "{}", done.stderr);
+    assert!(
+        done.stdout
+            .starts_with("revoked anchor dfyspsc5lk; 2 connected anchors were told"),
+        "{}",
+        done.stdout
+    );
+    let asked = script.lock().unwrap().asked.join("\n");
+    assert!(asked.contains("with_anchors: true"), "{asked}");
+    assert_eq!(machine.conflux(&["revoke"]).code, 2);
     end(&machine, daemon);
 }
 
@@ -295,6 +316,24 @@ fn answer(request: Request, script: &mut Script) -> ControlFlow<()> {
                 version: 1,
                 ticket,
                 expires_unix: 0,
+                warnings: vec![],
+            })));
+        }
+        Request::Members(reply) => {
+            drop(reply.send(Ok(Members {
+                version: 1,
+                id_letters: 10,
+                members: vec![],
+            })));
+        }
+        Request::Revoke(revoke, reply) => {
+            script.asked.push(format!("{revoke:?}"));
+            drop(reply.send(Ok(Revoked {
+                version: 1,
+                kind: MemberKind::Anchor,
+                id: revoke.target,
+                anchors: vec![],
+                told: 2,
                 warnings: vec![],
             })));
         }

@@ -13,6 +13,10 @@ use serde::{Deserialize, Serialize};
 
 use crate::id::SHORT_ID_LETTERS;
 
+mod trust;
+
+pub use trust::{MemberKind, MemberRow, MemberState, Members, RevokeRequest, Revoked};
+
 /// The version of every answer and request on this page.
 pub const VERSION: u32 = 1;
 

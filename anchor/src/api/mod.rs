@@ -4,15 +4,18 @@
 //!
 //! | request | asks | may ask |
 //! |---|---|---|
-//! | `GET /v1/status`, `/v1/routes`, `/v1/peers`, `/v1/flows` | [`conflux_proto::api`] | root, group `conflux` |
+//! | `GET /v1/status`, `/v1/routes`, `/v1/peers`, `/v1/flows`, `/v1/members` | [`conflux_proto::api`] | root, group `conflux` |
 //! | `GET /v1/metrics` | Prometheus text | root, group `conflux` |
-//! | `POST /v1/invite`, `/v1/reload`, `/v1/shutdown` | [`conflux_proto::api`] | root |
+//! | `POST /v1/invite`, `/v1/revoke`, `/v1/reload`, `/v1/shutdown` | [`conflux_proto::api`] | root |
 
 mod access;
 mod server;
 mod socket;
 
-use conflux_proto::api::{Flows, Invite, InviteRequest, Peers, Reloaded, Routes, Status, Stopping};
+use conflux_proto::api::{
+    Flows, Invite, InviteRequest, Members, Peers, Reloaded, RevokeRequest, Revoked, Routes, Status,
+    Stopping,
+};
 use tokio::sync::oneshot;
 
 pub use access::{Access, has_group};
@@ -38,8 +41,12 @@ pub enum Request {
     Flows(Reply<Flows>),
     /// All series in Prometheus text, with HELP and TYPE.
     Metrics(Reply<String>),
+    /// The credentials known here.
+    Members(Reply<Members>),
     /// A ticket for other machines.
     Invite(InviteRequest, Reply<Invite>),
+    /// End a membership or a ticket.
+    Revoke(RevokeRequest, Reply<Revoked>),
     /// Read the configuration again and apply what changed. A refusal means that nothing was
     /// applied.
     Reload(Reply<Reloaded>),

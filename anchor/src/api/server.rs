@@ -1,5 +1,5 @@
 //! Serves the local socket: one HTTP/1.1 connection at a time per client, few clients, small
-//! requests, nothing that waits for ever. Hand-routed, because there are eight requests and each
+//! requests, nothing that waits for ever. Hand-routed, because there are ten requests and each
 //! answer to garbage is ours to word.
 
 use std::convert::Infallible;
@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use conflux_proto::api::{Failure, InviteRequest, SOFTWARE_HEADER, VERSION};
+use conflux_proto::api::{Failure, InviteRequest, RevokeRequest, SOFTWARE_HEADER, VERSION};
 use http_body_util::{BodyExt, Full, Limited};
 use hyper::body::Incoming;
 use hyper::header::{ALLOW, CONTENT_TYPE, HeaderValue};
@@ -18,6 +18,7 @@ use hyper::{Method, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use nix::unistd::{Gid, Uid};
 use serde::Serialize;
+use serde::de::DeserializeOwned;
 use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::{Semaphore, mpsc, oneshot};
 
@@ -122,10 +123,12 @@ async fn answer(
 ) -> Response {
     let (head, body) = request.into_parts();
     let (method, needed) = match head.uri.path() {
-        "/v1/status" | "/v1/routes" | "/v1/peers" | "/v1/flows" | "/v1/metrics" => {
+        "/v1/status" | "/v1/routes" | "/v1/peers" | "/v1/flows" | "/v1/members" | "/v1/metrics" => {
             (Method::GET, Access::Read)
         }
-        "/v1/invite" | "/v1/reload" | "/v1/shutdown" => (Method::POST, Access::Change),
+        "/v1/invite" | "/v1/revoke" | "/v1/reload" | "/v1/shutdown" => {
+            (Method::POST, Access::Change)
+        }
         other => {
             return failure(
                 StatusCode::NOT_FOUND,
@@ -163,8 +166,13 @@ async fn answer(
             Ok(text) => response(StatusCode::OK, PROMETHEUS, text.into_bytes()),
             Err(refusal) => refused(&refusal),
         },
-        "/v1/invite" => match read_invite(body).await {
+        "/v1/members" => json(ask(requests, Request::Members).await),
+        "/v1/invite" => match read::<InviteRequest>(body, |invite| invite.version).await {
             Ok(invite) => json(ask(requests, |reply| Request::Invite(invite, reply)).await),
+            Err(response) => response,
+        },
+        "/v1/revoke" => match read::<RevokeRequest>(body, |revoke| revoke.version).await {
+            Ok(revoke) => json(ask(requests, |reply| Request::Revoke(revoke, reply)).await),
             Err(response) => response,
         },
         "/v1/reload" => json(ask(requests, Request::Reload).await),
@@ -173,7 +181,11 @@ async fn answer(
     }
 }
 
-async fn read_invite(body: Incoming) -> Result<InviteRequest, Response> {
+/// Reads a request's body, which says its version.
+async fn read<T: DeserializeOwned>(
+    body: Incoming,
+    version: impl Fn(&T) -> u32,
+) -> Result<T, Response> {
     let limited = Limited::new(body, MAX_BODY_BYTES).collect();
     let bytes = match tokio::time::timeout(READ_LIMIT, limited).await {
         Ok(Ok(body)) => body.to_bytes(),
@@ -190,13 +202,13 @@ async fn read_invite(body: Incoming) -> Result<InviteRequest, Response> {
             ));
         }
     };
-    let invite: InviteRequest = serde_json::from_slice(&bytes)
+    let request: T = serde_json::from_slice(&bytes)
         .map_err(|error| failure(StatusCode::BAD_REQUEST, format!("the body: {error}")))?;
-    if invite.version != VERSION {
-        let told = format!("version {} is not known, only {VERSION}", invite.version);
+    if version(&request) != VERSION {
+        let told = format!("version {} is not known, only {VERSION}", version(&request));
         return Err(failure(StatusCode::BAD_REQUEST, told));
     }
-    Ok(invite)
+    Ok(request)
 }
 
 async fn ask<T>(

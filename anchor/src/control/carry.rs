@@ -3,7 +3,7 @@
 //! Interface, sockets and QUIC connections are made anew. Peers notice closed connections, and no
 //! goodbye.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use conflux_core::identity::Identity;
@@ -16,6 +16,7 @@ use conflux_proto::id::AnchorKey;
 use ipnet::Ipv4Net;
 
 use super::Anchor;
+use super::clones::Clones;
 use super::peers::Peers;
 use super::standing::Standing;
 use crate::api::{Refusal, Reply};
@@ -47,8 +48,7 @@ pub(crate) struct Carried {
     pub(super) epoch: u64,
     pub(super) started: Mono,
     pub(super) was_reached: bool,
-    pub(super) cloned: bool,
-    pub(super) conflicting: BTreeSet<AnchorKey>,
+    pub(super) clones: Clones,
     pub(super) skewed: BTreeMap<AnchorKey, i64>,
     pub(super) saved_leases: u64,
     pub(super) handshakes: u32,
@@ -72,8 +72,7 @@ impl Carried {
             epoch,
             started: now,
             was_reached: false,
-            cloned: false,
-            conflicting: BTreeSet::new(),
+            clones: Clones::default(),
             skewed: BTreeMap::new(),
             saved_leases: 0,
             handshakes: 0,
@@ -104,8 +103,7 @@ impl Anchor {
             epoch: self.epoch,
             started: self.started,
             was_reached: self.was_reached,
-            cloned: self.cloned,
-            conflicting: self.conflicting,
+            clones: self.clones,
             skewed: self.skewed,
             saved_leases: self.saved_leases,
             handshakes: self.handshakes,

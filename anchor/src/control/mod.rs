@@ -11,6 +11,9 @@
 //! | `link` | connections: hello, admission, messages |
 //! | `handshake` | data keys for each peer |
 //! | `gossip` | adverts and leaves: what is told to whom |
+//! | `trust`, `members` | revocations; the credentials known |
+//! | `renew` | fresh credentials for members whose own end soon |
+//! | `clones` | identities that two machines use |
 //! | `routing` | from adverts to routes, paths and interface |
 //! | `host` | the interface and the machine's network |
 //! | `answers`, `metrics`, `reload` | the local socket |
@@ -18,18 +21,22 @@
 
 mod answers;
 mod carry;
+mod clones;
 mod gossip;
 mod handshake;
 mod host;
 mod link;
+mod members;
 mod metrics;
 mod peers;
 mod reload;
+mod renew;
 mod routing;
 mod standing;
 mod start;
+mod trust;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -52,6 +59,7 @@ use crate::data::DataHandle;
 use crate::files::{Config, State};
 use crate::logging::RateLimit;
 use crate::quic::{DialTarget, QuicEvent, QuicHandle, SharedPaths};
+use clones::Clones;
 use host::{Facts, Host};
 use peers::Peers;
 use standing::Standing;
@@ -111,10 +119,9 @@ pub(crate) struct Anchor {
     resolved: mpsc::Receiver<Vec<SocketAddr>>,
     resolver: mpsc::Sender<Vec<SocketAddr>>,
     last_join_error: Option<String>,
-    /// Another machine seems to use this anchor's identity.
-    cloned: bool,
-    /// Anchors of which two machines seem to use the identity.
-    conflicting: BTreeSet<AnchorKey>,
+    /// Who would not have this anchor, when and why.
+    refused: Option<(Mono, String)>,
+    clones: Clones,
     /// Peers of the last run that have not been heard of since.
     remembered: BTreeMap<PeerIx, AnchorKey>,
     adverts_changed: bool,
@@ -277,6 +284,7 @@ impl Anchor {
             Some(self.save_at),
             Some(self.digest_at),
             self.refreshes.due(),
+            self.clones.due(),
             self.membership.poll_timeout(),
             self.peers.next_dial(wanted.into_iter()),
             self.next_seed(),

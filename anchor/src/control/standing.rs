@@ -130,7 +130,7 @@ impl Standing {
 
     /// The holder of the realm key needs nobody to renew its own credential, nor to give it
     /// other taints.
-    fn renew_own(
+    pub(super) fn renew_own(
         &mut self,
         state: &State,
         identity: &Identity,
@@ -234,6 +234,11 @@ impl Standing {
 
     pub(super) const fn joining(&self) -> Option<&Joining> {
         self.joining.as_ref()
+    }
+
+    /// Says whether this machine holds the realm's key.
+    pub(super) const fn has_realm_key(&self) -> bool {
+        self.secret.is_some()
     }
 
     /// Says whether this anchor may invite others.

@@ -132,8 +132,8 @@ pub(crate) async fn start(
         resolved,
         resolver,
         last_join_error: None,
-        cloned: past.cloned,
-        conflicting: past.conflicting,
+        refused: None,
+        clones: past.clones,
         remembered: past.remembered,
         adverts_changed: false,
         digest_at: now.mono + DIGEST_INTERVAL,
@@ -148,6 +148,7 @@ pub(crate) async fn start(
         _claims: sockets.claims,
     };
     if is_first {
+        anchor.load_revocations(now.mono);
         anchor.load_adverts(now.mono);
     }
     anchor.readvertise(now.mono);
