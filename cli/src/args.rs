@@ -74,6 +74,9 @@ pub(crate) enum Command {
     Invite(InviteFlags),
     /// End an anchor's membership, or a ticket, for good
     Revoke(RevokeFlags),
+    /// Hand the realm's key on, so that no machine is the only one to have it
+    #[command(subcommand)]
+    Realm(RealmCommand),
     /// Print all metrics in Prometheus text
     Metrics(MetricsFlags),
     /// Print the version of this command and, when it runs, of the daemon
@@ -194,6 +197,32 @@ pub(crate) struct RevokeFlags {
     /// Those who joined by the ticket, or whom the anchor invited as an issuer, go too
     #[arg(long)]
     pub(crate) with_anchors: bool,
+}
+
+#[derive(Clone, Debug, Subcommand)]
+pub(crate) enum RealmCommand {
+    /// Print the realm's key, encrypted with a passphrase: keep it apart from this machine
+    Export(ExportFlags),
+    /// Take the realm's key from an export, on a member or on a new machine
+    Import(ImportFlags),
+}
+
+#[derive(Clone, Debug, Args)]
+pub(crate) struct ExportFlags {
+    /// Read the passphrase from the first line of a file instead of the terminal
+    #[arg(long, value_name = "FILE")]
+    pub(crate) passphrase_file: Option<PathBuf>,
+}
+
+#[derive(Clone, Debug, Args)]
+pub(crate) struct ImportFlags {
+    /// The export; - reads it from stdin
+    #[arg(value_name = "FILE")]
+    pub(crate) file: PathBuf,
+
+    /// Read the passphrase from the first line of a file instead of the terminal
+    #[arg(long, value_name = "FILE")]
+    pub(crate) passphrase_file: Option<PathBuf>,
 }
 
 /// A setting's new value.

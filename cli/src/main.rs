@@ -6,6 +6,7 @@ mod client;
 mod configure;
 mod exit;
 mod lifecycle;
+mod realm;
 mod show;
 mod table;
 mod tables;
@@ -16,7 +17,7 @@ use std::process::ExitCode;
 use clap::Parser;
 use conflux_anchor::files::Layout;
 
-use args::{Cli, Command, TableFlags};
+use args::{Cli, Command, RealmCommand, TableFlags};
 use exit::{Exit, Outcome, note};
 
 fn main() -> ExitCode {
@@ -56,6 +57,8 @@ fn dispatch(cli: Cli) -> Outcome {
         Command::Members(flags) => tables::print(&layout, "/v1/members", flags, trust::members),
         Command::Invite(flags) => tables::invite(&layout, &flags),
         Command::Revoke(flags) => trust::revoke(&layout, &flags),
+        Command::Realm(RealmCommand::Export(flags)) => realm::export(&layout, &flags),
+        Command::Realm(RealmCommand::Import(flags)) => realm::import(&layout, &flags),
         Command::Metrics(flags) => tables::metrics(&layout, flags),
         Command::Version(flags) => tables::version(&layout, flags),
     }

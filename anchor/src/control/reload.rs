@@ -24,6 +24,9 @@ impl Anchor {
     pub(super) fn reload(&mut self, now: Mono) -> Result<(Reloaded, Applied), Refusal> {
         let config =
             Config::load(&self.layout).map_err(|error| Refusal::Invalid(error.to_string()))?;
+        self.standing
+            .reread_secret(&self.state)
+            .map_err(|error| Refusal::Failed(format!("{error:#}")))?;
         let changed = changes(&self.config, &config);
         info!(changed = changed.join(", "), "configuration read again");
         let starts_anew = self.config.interface != config.interface

@@ -160,6 +160,16 @@ impl Standing {
         self.take_credential(state, identity, credential, now)
     }
 
+    /// Takes up a realm key that was imported since the start.
+    pub(super) fn reread_secret(&mut self, state: &State) -> anyhow::Result<()> {
+        if self.secret.is_none() {
+            let seed = state.read_key(StateFile::RealmSecret)?;
+            let secret = seed.map(|seed| RealmSecret::from_seed(&seed));
+            self.secret = secret.filter(|secret| secret.key() == self.realm_key);
+        }
+        Ok(())
+    }
+
     /// Applies a changed choice of taints; only the holder of the realm key can go beyond its
     /// credential.
     pub(super) fn retaint(
