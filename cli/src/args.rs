@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
 use conflux_anchor::files::settings::{
-    self, BadValue, Endpoint, InterfaceName, Ipv4Choice, LogFormat, LogLevel, Taint,
+    self, BadValue, Endpoint, InterfaceName, Ipv4Choice, LogFormat, LogLevel, Opening, Taint,
 };
 use conflux_proto::api::Advertise;
 use ipnet::{IpNet, Ipv4Net};
@@ -117,6 +117,15 @@ pub(crate) struct UpFlags {
     /// Where clients appear on this machine [default: 198.18.0.0/15]
     #[arg(long, value_name = "NET", value_parser = setting(settings::parse_client_range))]
     pub(crate) client_range: Option<Setting<Ipv4Net>>,
+
+    /// Let only these ports in from the overlay, like tcp:80,udp:53 [default: all]
+    #[arg(
+        long,
+        value_name = "PORTS",
+        value_delimiter = ',',
+        value_parser = setting(settings::parse_opening)
+    )]
+    pub(crate) expose: Vec<Setting<Opening>>,
 
     /// Do not register a boot service; =false registers it again
     #[arg(
@@ -246,6 +255,7 @@ impl UpFlags {
             interface,
             subnets,
             client_range,
+            expose,
             no_service,
             log_level,
             log_format,
@@ -258,6 +268,7 @@ impl UpFlags {
             && interface.is_none()
             && subnets.is_empty()
             && client_range.is_none()
+            && expose.is_empty()
             && no_service.is_none()
             && log_level.is_none()
             && log_format.is_none()

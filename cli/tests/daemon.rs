@@ -377,6 +377,7 @@ fn status() -> Status {
         taints: vec![],
         listen: vec![],
         subnets: vec![],
+        exposed: vec![],
         reach: Reach::Unknown,
         peers_connected: 0,
         peers_known: 0,

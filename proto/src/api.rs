@@ -52,6 +52,9 @@ pub struct Status {
     pub listen: Vec<SocketAddr>,
     /// Subnets behind this anchor.
     pub subnets: Vec<IpNet>,
+    /// Ports let in from the overlay, as `tcp:80`; none: all.
+    #[serde(default)]
+    pub exposed: Vec<String>,
     /// How peers can reach this anchor.
     pub reach: Reach,
     /// Peers with a session.

@@ -119,6 +119,7 @@ impl Anchor {
                 .collect(),
             listen: self.sockets.clone(),
             subnets: self.config.subnets.clone(),
+            exposed: self.config.expose.iter().map(ToString::to_string).collect(),
             reach: if self.was_reached {
                 api::Reach::Public
             } else {

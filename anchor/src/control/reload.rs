@@ -81,6 +81,7 @@ fn changes(before: &Config, after: &Config) -> Vec<String> {
         ("interface", before.interface != after.interface),
         ("subnets", before.subnets != after.subnets),
         ("client_range", before.client_range != after.client_range),
+        ("expose", before.expose != after.expose),
         ("boot_service", before.boot_service != after.boot_service),
         ("log_level", before.log_level != after.log_level),
         ("log_format", before.log_format != after.log_format),

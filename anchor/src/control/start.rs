@@ -98,6 +98,7 @@ pub(crate) async fn start(
         }
     };
     plane.set_mtu(now.mono, facts.mtu_bytes);
+    plane.set_expose(config.expose.clone());
     let (data, data_events) = data::start(DataParts {
         tun,
         sockets: sockets.data,

@@ -14,9 +14,9 @@ use toml_edit::{Array, DocumentMut, Item, Value};
 use super::atomic;
 use super::layout::Layout;
 use super::settings::{
-    BadValue, DEFAULT_PORT, Endpoint, InterfaceName, Ipv4Choice, LogFormat, LogLevel, TaintSet,
-    ipv4_text, parse_client_range, parse_endpoint, parse_ipv4, parse_listen, parse_subnet,
-    parse_taint,
+    BadValue, DEFAULT_PORT, Endpoint, InterfaceName, Ipv4Choice, LogFormat, LogLevel, Opening,
+    TaintSet, ipv4_text, parse_client_range, parse_endpoint, parse_ipv4, parse_listen,
+    parse_opening, parse_subnet, parse_taint,
 };
 
 /// The format's version; a file with a greater one is left alone.
@@ -44,6 +44,8 @@ pub struct Config {
     pub subnets: Vec<IpNet>,
     /// Where clients appear on this machine.
     pub client_range: Ipv4Net,
+    /// Ports let in from the overlay; none: all.
+    pub expose: Vec<Opening>,
     /// Whether `up` registers the boot service.
     pub boot_service: bool,
     /// How much is logged.
@@ -102,6 +104,7 @@ impl Default for Config {
             interface: InterfaceName::default(),
             subnets: Vec::new(),
             client_range: DEFAULT_CLIENT_RANGE,
+            expose: Vec::new(),
             boot_service: true,
             log_level: LogLevel::default(),
             log_format: LogFormat::default(),
@@ -254,6 +257,7 @@ impl Config {
             "interface" => self.interface = string(item)?.parse()?,
             "subnets" => self.subnets = list(item, parse_subnet)?,
             "client_range" => self.client_range = parse_client_range(string(item)?)?,
+            "expose" => self.expose = list(item, parse_opening)?,
             "boot_service" => {
                 self.boot_service = item
                     .as_bool()
@@ -279,7 +283,7 @@ impl Config {
         Ok(document.to_string())
     }
 
-    fn values(&self) -> [(&'static str, Value); 10] {
+    fn values(&self) -> [(&'static str, Value); 11] {
         let ipv4 = self
             .ipv4
             .as_ref()
@@ -292,6 +296,7 @@ impl Config {
             ("interface", self.interface.as_str().into()),
             ("subnets", array(&self.subnets)),
             ("client_range", self.client_range.to_string().into()),
+            ("expose", array(&self.expose)),
             ("boot_service", self.boot_service.into()),
             ("log_level", self.log_level.as_str().into()),
             ("log_format", self.log_format.as_str().into()),

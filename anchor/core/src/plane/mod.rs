@@ -13,6 +13,7 @@
 //! (`session::noise`), and cutting or joining super-packets (`packet`, called by the shell).
 
 mod counters;
+mod expose;
 mod failover;
 mod hold;
 mod inbound;
@@ -32,6 +33,7 @@ use ipnet::{IpNet, Ipv4Net};
 use smallvec::SmallVec;
 
 pub use counters::{Counters, DropReason};
+pub use expose::{BadOpening, Opening};
 pub use inbound::{Received, ToHost};
 pub use outbound::ToPeer;
 pub use sizes::MTU_BYTES;
@@ -51,6 +53,7 @@ use crate::session::{Sealer, SentAt, SessionKeys, Sessions};
 use crate::table::{Map, map};
 use crate::time::{Mono, Now};
 use crate::translate::rewrite_source;
+use expose::Expose;
 use hold::Holds;
 use inbound::ROAM_AFTER;
 
@@ -228,6 +231,7 @@ pub struct Plane {
     costs: Costs,
     liveness: Liveness,
     holds: Holds,
+    expose: Expose,
     random: fastrand::Rng,
     outputs: VecDeque<Output>,
     rotation_asked: Map<PeerIx, Mono>,
@@ -275,6 +279,7 @@ impl Plane {
             costs: Costs::new(),
             liveness: Liveness::new(sub()),
             holds: Holds::new(sub()),
+            expose: Expose::everything(sub()),
             rotation_asked: map(sub()),
             session_asked: map(sub()),
             used: map(sub()),
@@ -294,6 +299,11 @@ impl Plane {
     /// Takes new facts about this machine.
     pub fn set_own(&mut self, own: Own) {
         self.own = own;
+    }
+
+    /// Lets only these ports in from peers, from now on; none: everything.
+    pub fn set_expose(&mut self, openings: Vec<Opening>) {
+        self.expose.set(openings);
     }
 
     /// Takes the keys of a finished handshake with `peer`. False when the receiver index is in

@@ -4,6 +4,7 @@
 mod caps;
 mod choice;
 mod errors;
+mod expose;
 mod failure;
 mod fragments;
 mod hold;
