@@ -11,7 +11,7 @@ use std::time::Duration;
 use clap::{Args, Parser, Subcommand};
 use conflux_anchor::files::CheckSpec;
 use conflux_anchor::files::settings::{
-    self, BadValue, Endpoint, InterfaceName, Ipv4Choice, LogFormat, LogLevel, Taint,
+    self, BadValue, Endpoint, InterfaceName, Ipv4Choice, LogFormat, LogLevel, Opening, Taint,
 };
 use conflux_proto::api::Advertise;
 use ipnet::{IpNet, Ipv4Net};
@@ -76,8 +76,15 @@ pub(crate) enum Command {
     Drain(DrainFlags),
     /// Take new flows again
     Undrain,
+    /// The credentials of anchors and tickets
+    Members(TableFlags),
     /// Print a ticket that lets other machines join
     Invite(InviteFlags),
+    /// End an anchor's membership, or a ticket, for good
+    Revoke(RevokeFlags),
+    /// Hand the realm's key on, so that no machine is the only one to have it
+    #[command(subcommand)]
+    Realm(RealmCommand),
     /// Print all metrics in Prometheus text
     Metrics(MetricsFlags),
     /// Print the version of this command and, when it runs, of the daemon
@@ -123,6 +130,14 @@ pub(crate) struct UpFlags {
     /// address: tcp:PORT, http://127.0.0.1:PORT/path, or exec:/path/of/program, run as nobody
     #[arg(long, value_name = "SPEC", value_parser = setting(CheckSpec::from_str))]
     pub(crate) check: Option<Setting<CheckSpec>>,
+    /// Let only these ports in from the overlay, like tcp:80,udp:53 [default: all]
+    #[arg(
+        long,
+        value_name = "PORTS",
+        value_delimiter = ',',
+        value_parser = setting(settings::parse_opening)
+    )]
+    pub(crate) expose: Vec<Setting<Opening>>,
 
     /// Do not register a boot service; =false registers it again
     #[arg(
@@ -219,6 +234,43 @@ pub(crate) struct InviteFlags {
     pub(crate) issuer: bool,
 }
 
+#[derive(Clone, Debug, Args)]
+pub(crate) struct RevokeFlags {
+    /// An id as `conflux members` shows it (the beginning is enough), or a ticket; - reads one from stdin
+    #[arg(value_name = "ANCHOR|TICKET")]
+    pub(crate) target: String,
+
+    /// Those who joined by the ticket, or whom the anchor invited as an issuer, go too
+    #[arg(long)]
+    pub(crate) with_anchors: bool,
+}
+
+#[derive(Clone, Debug, Subcommand)]
+pub(crate) enum RealmCommand {
+    /// Print the realm's key, encrypted with a passphrase: keep it apart from this machine
+    Export(ExportFlags),
+    /// Take the realm's key from an export, on a member or on a new machine
+    Import(ImportFlags),
+}
+
+#[derive(Clone, Debug, Args)]
+pub(crate) struct ExportFlags {
+    /// Read the passphrase from the first line of a file instead of the terminal
+    #[arg(long, value_name = "FILE")]
+    pub(crate) passphrase_file: Option<PathBuf>,
+}
+
+#[derive(Clone, Debug, Args)]
+pub(crate) struct ImportFlags {
+    /// The export; - reads it from stdin
+    #[arg(value_name = "FILE")]
+    pub(crate) file: PathBuf,
+
+    /// Read the passphrase from the first line of a file instead of the terminal
+    #[arg(long, value_name = "FILE")]
+    pub(crate) passphrase_file: Option<PathBuf>,
+}
+
 /// A setting's new value.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Setting<T> {
@@ -241,6 +293,7 @@ impl UpFlags {
             subnets,
             client_range,
             check,
+            expose,
             no_service,
             log_level,
             log_format,
@@ -254,6 +307,7 @@ impl UpFlags {
             && subnets.is_empty()
             && client_range.is_none()
             && check.is_none()
+            && expose.is_empty()
             && no_service.is_none()
             && log_level.is_none()
             && log_format.is_none()

@@ -145,6 +145,9 @@ fn apply(flags: &UpFlags, config: &mut Config) -> Outcome {
     if let Some(subnets) = list("--subnet", &flags.subnets)? {
         config.subnets = subnets;
     }
+    if let Some(expose) = list("--expose", &flags.expose)? {
+        config.expose = expose;
+    }
     single(
         &flags.interface,
         &mut config.interface,

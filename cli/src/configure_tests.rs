@@ -140,6 +140,7 @@ fn ticket(taints: &[&str], expires: u64) -> Ticket {
         serial: Serial([3; 16]),
         made_at: 0,
         expires,
+        ticket: None,
     };
     Ticket::new(
         realm,

@@ -8,16 +8,18 @@ mod drain;
 mod exit;
 mod explain;
 mod lifecycle;
+mod realm;
 mod show;
 mod table;
 mod tables;
+mod trust;
 
 use std::process::ExitCode;
 
 use clap::Parser;
 use conflux_anchor::files::Layout;
 
-use args::{Cli, Command, TableFlags};
+use args::{Cli, Command, RealmCommand, TableFlags};
 use exit::{Exit, Outcome, note};
 
 fn main() -> ExitCode {
@@ -57,7 +59,11 @@ fn dispatch(cli: Cli) -> Outcome {
         Command::Explain(flags) => explain::explain(&layout, &flags),
         Command::Drain(flags) => drain::drain(&layout, &flags),
         Command::Undrain => drain::undrain(&layout),
+        Command::Members(flags) => tables::print(&layout, "/v1/members", flags, trust::members),
         Command::Invite(flags) => tables::invite(&layout, &flags),
+        Command::Revoke(flags) => trust::revoke(&layout, &flags),
+        Command::Realm(RealmCommand::Export(flags)) => realm::export(&layout, &flags),
+        Command::Realm(RealmCommand::Import(flags)) => realm::import(&layout, &flags),
         Command::Metrics(flags) => tables::metrics(&layout, flags),
         Command::Version(flags) => tables::version(&layout, flags),
     }

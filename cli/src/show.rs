@@ -45,6 +45,14 @@ pub(crate) fn status(status: &Status) -> String {
         ),
         ("taints", joined(&status.taints, ",")),
         ("subnets", joined(&status.subnets, ",")),
+        (
+            "exposed",
+            if status.exposed.is_empty() {
+                "all ports".to_owned()
+            } else {
+                joined(&status.exposed, ",")
+            },
+        ),
         ("listen", joined(&status.listen, ",")),
         ("reach", status.reach.to_string()),
         (

@@ -221,6 +221,7 @@ fn sample_status() -> Status {
         taints: vec!["default".to_owned()],
         listen: vec!["0.0.0.0:47474".parse().unwrap()],
         subnets: vec![],
+        exposed: vec![],
         reach: Reach::Unknown,
         peers_connected: 2,
         peers_known: 3,

@@ -11,8 +11,8 @@ use std::thread::JoinHandle;
 use conflux_anchor::api::{LocalSocket, QUEUE_LENGTH, Refusal, Request, serve};
 use conflux_anchor::files::{Config, State, StateFile};
 use conflux_proto::api::{
-    Drain, DrainWait, Flows, InterfaceStatus, Invite, Peers, Reach, Reloaded, Routes, Status,
-    Stopping,
+    Drain, DrainWait, Flows, InterfaceStatus, Invite, MemberKind, Members, Peers, Reach, Reloaded,
+    Revoked, Routes, Status, Stopping,
 };
 use support::Machine;
 use tokio::sync::mpsc;
@@ -106,6 +106,26 @@ fn what_cannot_be_explained_is_a_failure_with_a_sentence() {
     assert_eq!(unknown.code, 1);
     assert_eq!(unknown.stderr, "error: nobody advertises 10.9.9.9\n");
     assert_eq!(name.code, 2);
+    end(&machine, daemon);
+}
+
+#[test]
+fn a_revocation_names_what_was_asked_for() {
+    let machine = configured("");
+    let (script, daemon) = play(&machine);
+
+    let done = machine.conflux(&["revoke", "dfyspsc5lk", "--with-anchors"]);
+
+    assert_eq!(done.code, 0, "{}", done.stderr);
+    assert!(
+        done.stdout
+            .starts_with("revoked anchor dfyspsc5lk; 2 connected anchors were told"),
+        "{}",
+        done.stdout
+    );
+    let asked = script.lock().unwrap().asked.join("\n");
+    assert!(asked.contains("with_anchors: true"), "{asked}");
+    assert_eq!(machine.conflux(&["revoke"]).code, 2);
     end(&machine, daemon);
 }
 
@@ -368,6 +388,24 @@ fn answer(request: Request, script: &mut Script) -> ControlFlow<()> {
                 warnings: vec![],
             })));
         }
+        Request::Members(reply) => {
+            drop(reply.send(Ok(Members {
+                version: 1,
+                id_letters: 10,
+                members: vec![],
+            })));
+        }
+        Request::Revoke(revoke, reply) => {
+            script.asked.push(format!("{revoke:?}"));
+            drop(reply.send(Ok(Revoked {
+                version: 1,
+                kind: MemberKind::Anchor,
+                id: revoke.target,
+                anchors: vec![],
+                told: 2,
+                warnings: vec![],
+            })));
+        }
         Request::Reload(reply) => {
             script.asked.push("reload".to_owned());
             let told = if script.refuse_reload {
@@ -423,6 +461,7 @@ fn status() -> Status {
         taints: vec![],
         listen: vec![],
         subnets: vec![],
+        exposed: vec![],
         reach: Reach::Unknown,
         peers_connected: 0,
         peers_known: 0,

@@ -19,6 +19,10 @@ use serde::{Deserialize, Serialize};
 
 use crate::id::SHORT_ID_LETTERS;
 
+mod trust;
+
+pub use trust::{MemberKind, MemberRow, MemberState, Members, RevokeRequest, Revoked};
+
 /// The version of every answer and request on this page.
 pub const VERSION: u32 = 1;
 
@@ -54,6 +58,9 @@ pub struct Status {
     pub listen: Vec<SocketAddr>,
     /// Subnets behind this anchor.
     pub subnets: Vec<IpNet>,
+    /// Ports let in from the overlay, as `tcp:80`; none: all.
+    #[serde(default)]
+    pub exposed: Vec<String>,
     /// How peers can reach this anchor.
     pub reach: Reach,
     /// Peers with a session.

@@ -9,6 +9,7 @@
 
 use std::fmt;
 use std::net::Ipv4Addr;
+use std::str::FromStr;
 
 use data_encoding::HEXLOWER;
 use ipnet::{IpNet, Ipv4Net};
@@ -25,6 +26,11 @@ use crate::taint::TaintSet;
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Encode, Decode)]
 #[cbor(transparent)]
 pub struct Serial(#[cbor(with = "minicbor::bytes")] pub [u8; 16]);
+
+/// A text that is not a whole serial.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
+#[error("not a serial: 32 hexadecimal digits")]
+pub struct BadSerial;
 
 /// The hash that names a credential.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Encode, Decode)]
@@ -94,6 +100,10 @@ pub struct Grant {
     /// When it ends, in seconds since 1970: membership itself, or for a ticket the joining.
     #[n(9)]
     pub expires: u64,
+    /// In a renewal, the ticket its anchor once joined by: so that the ticket's revocation still
+    /// reaches it.
+    #[n(10)]
+    pub ticket: Option<Serial>,
 }
 
 impl Statement for Grant {
@@ -363,6 +373,15 @@ impl fmt::Display for Advertise {
     }
 }
 
+impl FromStr for Serial {
+    type Err = BadSerial;
+
+    fn from_str(text: &str) -> Result<Self, BadSerial> {
+        let bytes = HEXLOWER.decode(text.as_bytes()).map_err(|_| BadSerial)?;
+        bytes.try_into().map(Self).map_err(|_| BadSerial)
+    }
+}
+
 impl fmt::Display for Serial {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&HEXLOWER.encode(&self.0))
@@ -419,6 +438,7 @@ mod tests {
             serial: Serial([4; 16]),
             made_at: 1_800_000_000,
             expires: 1_831_536_000,
+            ticket: None,
         };
         Signed::sign(grant, &SigningSecret::from_seed(&[2; 32]))
     }
@@ -444,6 +464,8 @@ mod tests {
 
         assert_eq!(read, chain);
         assert_eq!(read.hash(), chain.hash());
+        let serial = read.last().grant.claimed().serial;
+        assert_eq!(serial.to_string().parse(), Ok(serial));
     }
 
     #[test]

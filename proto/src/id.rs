@@ -4,10 +4,12 @@
 
 use std::fmt;
 use std::net::Ipv6Addr;
+use std::str::FromStr;
 
 use data_encoding::BASE32_NOPAD;
 use minicbor::{Decode, Encode};
 use sha2::{Digest, Sha256};
+use thiserror::Error;
 
 /// Letters of an anchor id that tables show.
 pub const SHORT_ID_LETTERS: usize = 10;
@@ -28,8 +30,14 @@ pub struct RealmKey(#[cbor(with = "minicbor::bytes")] pub [u8; 32]);
 pub struct RealmId(#[cbor(with = "minicbor::bytes")] pub [u8; 32]);
 
 /// The name of an anchor: the hash of its identity key, shown in lowercase base32.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct AnchorId([u8; 32]);
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Encode, Decode)]
+#[cbor(transparent)]
+pub struct AnchorId(#[cbor(with = "minicbor::bytes")] [u8; 32]);
+
+/// A text that is not a whole anchor id.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
+#[error("not an anchor id: 52 letters and digits of base32")]
+pub struct BadAnchorId;
 
 fn hash(label: &[u8], parts: &[&[u8]]) -> [u8; 32] {
     let mut hasher = Sha256::new();
@@ -126,6 +134,17 @@ impl AnchorId {
     }
 }
 
+impl FromStr for AnchorId {
+    type Err = BadAnchorId;
+
+    fn from_str(text: &str) -> Result<Self, BadAnchorId> {
+        let bytes = BASE32_NOPAD
+            .decode(text.to_ascii_uppercase().as_bytes())
+            .map_err(|_| BadAnchorId)?;
+        bytes.try_into().map(Self).map_err(|_| BadAnchorId)
+    }
+}
+
 impl fmt::Display for AnchorId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&base32_lower(&self.0))
@@ -180,5 +199,7 @@ mod tests {
         assert_eq!(id.to_string().len(), 52);
         assert!(id.to_string().starts_with(&id.short()));
         assert_eq!(id.short().len(), SHORT_ID_LETTERS);
+        assert_eq!(id.to_string().parse(), Ok(id));
+        assert_eq!(id.short().parse::<AnchorId>(), Err(BadAnchorId));
     }
 }

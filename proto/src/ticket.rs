@@ -333,6 +333,7 @@ mod tests {
             serial: Serial([4; 16]),
             made_at: 1_800_000_000,
             expires: 1_800_086_400,
+            ticket: None,
         };
         let endpoints = vec![
             "192.0.2.7:47474".parse().unwrap(),

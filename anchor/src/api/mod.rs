@@ -4,10 +4,10 @@
 //!
 //! | request | asks | may ask |
 //! |---|---|---|
-//! | `GET /v1/status`, `/v1/routes`, `/v1/peers`, `/v1/flows`, `/v1/drain` | [`conflux_proto::api`] | root, group `conflux` |
+//! | `GET /v1/status`, `/v1/routes`, `/v1/peers`, `/v1/flows`, `/v1/drain`, `/v1/members` | [`conflux_proto::api`] | root, group `conflux` |
 //! | `GET /v1/explain?address=A[&from=HOST]` | [`conflux_proto::api::Explain`] | root, group `conflux` |
 //! | `GET /v1/metrics` | Prometheus text | root, group `conflux` |
-//! | `POST /v1/invite`, `/v1/drain`, `/v1/reload`, `/v1/shutdown` | [`conflux_proto::api`] | root |
+//! | `POST /v1/invite`, `/v1/revoke`, `/v1/drain`, `/v1/reload`, `/v1/shutdown` | [`conflux_proto::api`] | root |
 
 mod access;
 mod server;
@@ -16,7 +16,8 @@ mod socket;
 use std::net::IpAddr;
 
 use conflux_proto::api::{
-    Drain, DrainRequest, Explain, Flows, Invite, InviteRequest, Peers, Reloaded, Routes, Status,
+    Drain, DrainRequest, Explain, Flows, Invite, InviteRequest, Members, Peers, Reloaded,
+    RevokeRequest, Revoked, Routes, Status,
     Stopping,
 };
 use tokio::sync::oneshot;
@@ -50,8 +51,12 @@ pub enum Request {
     SetDrain(DrainRequest, Reply<Drain>),
     /// All series in Prometheus text, with HELP and TYPE.
     Metrics(Reply<String>),
+    /// The credentials known here.
+    Members(Reply<Members>),
     /// A ticket for other machines.
     Invite(InviteRequest, Reply<Invite>),
+    /// End a membership or a ticket.
+    Revoke(RevokeRequest, Reply<Revoked>),
     /// Read the configuration again and apply what changed. A refusal means that nothing was
     /// applied.
     Reload(Reply<Reloaded>),

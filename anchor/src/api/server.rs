@@ -9,7 +9,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use conflux_proto::api::{DrainRequest, Failure, InviteRequest, SOFTWARE_HEADER, VERSION};
+use conflux_proto::api::{
+    DrainRequest, Failure, InviteRequest, RevokeRequest, SOFTWARE_HEADER, VERSION,
+};
 use http_body_util::{BodyExt, Full, Limited};
 use hyper::body::Incoming;
 use hyper::header::{ALLOW, CONTENT_TYPE, HeaderValue};
@@ -124,12 +126,12 @@ async fn answer(
 ) -> Response {
     let (head, body) = request.into_parts();
     let (method, needed) = match head.uri.path() {
-        "/v1/status" | "/v1/routes" | "/v1/peers" | "/v1/flows" | "/v1/explain" | "/v1/metrics" => {
+        "/v1/status" | "/v1/routes" | "/v1/peers" | "/v1/flows" | "/v1/explain" | "/v1/members" | "/v1/metrics" => {
             (Method::GET, Access::Read)
         }
         "/v1/drain" if head.method == Method::POST => (Method::POST, Access::Change),
         "/v1/drain" => (Method::GET, Access::Read),
-        "/v1/invite" | "/v1/reload" | "/v1/shutdown" => (Method::POST, Access::Change),
+        "/v1/invite" | "/v1/revoke" | "/v1/reload" | "/v1/shutdown" => (Method::POST, Access::Change),
         other => {
             return failure(
                 StatusCode::NOT_FOUND,
@@ -176,8 +178,13 @@ async fn answer(
             Ok(text) => response(StatusCode::OK, PROMETHEUS, text.into_bytes()),
             Err(refusal) => refused(&refusal),
         },
+        "/v1/members" => json(ask(requests, Request::Members).await),
         "/v1/invite" => match read_body::<InviteRequest>(body, |invite| invite.version).await {
             Ok(invite) => json(ask(requests, |reply| Request::Invite(invite, reply)).await),
+            Err(response) => response,
+        },
+        "/v1/revoke" => match read_body::<RevokeRequest>(body, |revoke| revoke.version).await {
+            Ok(revoke) => json(ask(requests, |reply| Request::Revoke(revoke, reply)).await),
             Err(response) => response,
         },
         "/v1/reload" => json(ask(requests, Request::Reload).await),

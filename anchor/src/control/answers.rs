@@ -29,6 +29,8 @@ use crate::clock;
 
 /// `status` warns this long before a credential ends (SPEC section 7).
 const WARN_BEFORE_EXPIRY: Duration = Duration::from_secs(90 * 24 * 3600);
+/// A refusal is told this long: whoever refused is dialled again within it.
+const REFUSALS_TOLD_FOR: Duration = Duration::from_secs(120);
 /// Longest life of a ticket: as long as the membership it gives.
 const LONGEST_TICKET: Duration = Duration::from_secs(365 * 24 * 3600);
 /// Endpoints named by a ticket: this anchor's and a few others', so that a realm whose first
@@ -64,8 +66,14 @@ impl Anchor {
             Request::Metrics(reply) => {
                 let _ = reply.send(self.metrics(now).await);
             }
+            Request::Members(reply) => {
+                let _ = reply.send(Ok(self.members_answer()));
+            }
             Request::Invite(request, reply) => {
                 let _ = reply.send(self.invite(&request));
+            }
+            Request::Revoke(request, reply) => {
+                let _ = reply.send(self.revoke(now, &request));
             }
             Request::Reload(reply) => match self.reload(now) {
                 Ok((reloaded, Applied::Already)) => {
@@ -124,6 +132,7 @@ impl Anchor {
                 .collect(),
             listen: self.sockets.clone(),
             subnets: self.config.subnets.clone(),
+            exposed: self.config.expose.iter().map(ToString::to_string).collect(),
             reach: if self.was_reached {
                 api::Reach::Public
             } else {
@@ -145,13 +154,20 @@ impl Anchor {
             uptime_seconds: now.since(self.started).as_secs(),
             drain,
             check: self.check_status(now),
-            warnings: self.warnings(),
+            warnings: self.warnings(now),
         })
     }
 
     /// What needs the operator's action, one sentence each.
-    fn warnings(&self) -> Vec<String> {
-        let mut warnings = Vec::new();
+    fn warnings(&self, now: Mono) -> Vec<String> {
+        let mut warnings = self.clones.warnings(now);
+        if let Some(revoked) = self.own_revocation() {
+            warnings.push(format!("this anchor is out of the realm: {revoked}"));
+        } else if let Some((at, refused)) = &self.refused
+            && now.since(*at) < REFUSALS_TOLD_FOR
+        {
+            warnings.push(refused.clone());
+        }
         if let Some(member) = self.standing.member() {
             let left = member.valid_until.since(clock::unix());
             if left < WARN_BEFORE_EXPIRY {
@@ -161,13 +177,6 @@ impl Anchor {
                     left.as_secs() / 86_400
                 ));
             }
-        }
-        if self.cloned || !self.conflicting.is_empty() {
-            warnings.push(
-                "two machines use one identity: run `conflux uninstall` on the copy and join it \
-                 with a ticket"
-                    .to_owned(),
-            );
         }
         for (key, ahead) in &self.skewed {
             let direction = if *ahead > 0 { "ahead of" } else { "behind" };
@@ -430,7 +439,7 @@ impl Anchor {
             endpoints: self.ticket_endpoints(),
             serial: Serial(*random_bytes::<16>()),
         };
-        let warnings = if terms.endpoints.is_empty() {
+        let mut warnings = if terms.endpoints.is_empty() {
             vec![
                 "this machine has no address that others could reach: add --peer on the joining \
                  machine"
@@ -441,6 +450,7 @@ impl Anchor {
         };
         let ticket = make_ticket(granter, terms, &random_bytes::<32>(), now)
             .map_err(|error| invalid(error.to_string()))?;
+        warnings.extend(self.remember_ticket(ticket.grant()).err());
         Ok(Invite {
             version: VERSION,
             ticket: ticket.to_text(),

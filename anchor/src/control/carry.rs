@@ -3,7 +3,7 @@
 //! Interface, sockets and QUIC connections are made anew. Peers notice closed connections, and no
 //! goodbye.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use conflux_core::identity::Identity;
@@ -16,6 +16,7 @@ use conflux_proto::id::AnchorKey;
 use ipnet::Ipv4Net;
 
 use super::Anchor;
+use super::clones::Clones;
 use super::peers::Peers;
 use super::standing::Standing;
 use crate::api::{Refusal, Reply};
@@ -49,8 +50,7 @@ pub(crate) struct Carried {
     /// The check kept the shared address from others.
     pub(super) withdrawn: bool,
     pub(super) was_reached: bool,
-    pub(super) cloned: bool,
-    pub(super) conflicting: BTreeSet<AnchorKey>,
+    pub(super) clones: Clones,
     pub(super) skewed: BTreeMap<AnchorKey, i64>,
     pub(super) saved_leases: u64,
     pub(super) handshakes: u32,
@@ -75,8 +75,7 @@ impl Carried {
             started: now,
             withdrawn: false,
             was_reached: false,
-            cloned: false,
-            conflicting: BTreeSet::new(),
+            clones: Clones::default(),
             skewed: BTreeMap::new(),
             saved_leases: 0,
             handshakes: 0,
@@ -109,8 +108,7 @@ impl Anchor {
             started: self.started,
             withdrawn,
             was_reached: self.was_reached,
-            cloned: self.cloned,
-            conflicting: self.conflicting,
+            clones: self.clones,
             skewed: self.skewed,
             saved_leases: self.saved_leases,
             handshakes: self.handshakes,

@@ -105,7 +105,9 @@ impl Anchor {
         if now >= self.digest_at {
             self.digest_at = now + DIGEST_INTERVAL;
             self.send_digest_to_one();
+            self.renew_due(now);
         }
+        self.catch_up(now);
         if let Some((message, few)) = self.refreshes.take(now) {
             self.flood(&message, None, Spread::Few(few));
         }
@@ -164,32 +166,16 @@ impl Anchor {
                 }
                 false
             }
+            Event::Revoked(key) => {
+                self.put_out(&key, "this anchor was revoked");
+                true
+            }
             Event::OwnAhead(edition) => {
-                self.catch_up(now, edition.epoch);
+                self.clones.note_ahead(now, edition.epoch);
+                self.catch_up(now);
                 false
             }
         }
-    }
-
-    /// Others have later statements by this anchor's key than its own: its state was rolled back,
-    /// or another machine has its key. Going on with a later epoch makes it heard again.
-    fn catch_up(&mut self, now: Mono, seen: u64) {
-        self.cloned = true;
-        warn!(
-            "others know later statements of this anchor: its state was rolled back, or another \
-             machine uses its identity"
-        );
-        while self.epoch <= seen {
-            match self.state.next_epoch() {
-                Ok(epoch) if epoch > self.epoch => self.epoch = epoch,
-                Ok(_) => self.epoch = seen + 1,
-                Err(error) => {
-                    warn!(%error, "the boot epoch could not be written down");
-                    self.epoch = seen + 1;
-                }
-            }
-        }
-        self.membership.set_epoch(now, self.epoch);
     }
 
     /// An advert came that may allow data with a connected peer.
@@ -202,7 +188,7 @@ impl Anchor {
         }
     }
 
-    fn drop_peer(&mut self, key: &AnchorKey, words: &str) {
+    pub(super) fn drop_peer(&mut self, key: &AnchorKey, words: &str) {
         let Some(peer) = self.peers.known(key) else {
             return;
         };
@@ -264,7 +250,7 @@ impl Anchor {
             };
             self.tell(conn, &Message::Adverts(adverts));
         }
-        self.tell(conn, &Message::Digest(self.membership.digest()));
+        self.tell_digests(conn);
         self.run_membership(now);
     }
 
@@ -275,7 +261,7 @@ impl Anchor {
             return;
         }
         let (_, conn) = neighbours[self.random.usize(..neighbours.len())];
-        self.tell(conn, &Message::Digest(self.membership.digest()));
+        self.tell_digests(conn);
     }
 
     pub(super) fn answer_digest(&mut self, now: Mono, conn: ConnId, digest: &Digest) {
@@ -321,14 +307,16 @@ impl Anchor {
             }
             Outcome::Conflicting => {
                 let anchor = advert.advert.claimed().key.id().short();
-                warn!(%anchor, "two machines use one identity");
-                self.conflicting.insert(advert.advert.claimed().key);
+                if self.clones.note(now, advert.advert.claimed().key) {
+                    warn!(%anchor, "cloned identity: two machines use it");
+                }
             }
             Outcome::New
             | Outcome::Updated { .. }
             | Outcome::Known
             | Outcome::Stale { .. }
             | Outcome::NeedsCredential
+            | Outcome::TooOften
             | Outcome::OwnAhead => {}
         }
         self.run_membership(now);

@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use bytes::Bytes;
-use conflux_core::credential::{self, Refused};
+use conflux_core::credential::{self, Member, Refused};
 use conflux_core::ids::PeerIx;
 use conflux_core::time::Mono;
 use conflux_proto::control::{
@@ -74,7 +74,7 @@ impl Anchor {
             None => {}
         }
         if key == self.identity.key() {
-            self.cloned = true;
+            self.clones.note_own(now);
             warn!("another machine uses this anchor's identity: one of the two must be removed");
             self.quic
                 .close(conn, "this is my own identity: it was cloned");
@@ -95,6 +95,8 @@ impl Anchor {
             remote,
             accepted: false,
             epoch: 0,
+            member: None,
+            asked: None,
         };
         self.peers.add_conn(conn_entry);
         match self.hello() {
@@ -144,7 +146,9 @@ impl Anchor {
             | Message::Noise2(_)
             | Message::Ping(_)
             | Message::Pong(_)
-            | Message::Resting(_) => {
+            | Message::Resting(_)
+            | Message::Revocations(_)
+            | Message::RevocationDigest(_) => {
                 self.refuse(conn, RefusalCode::Protocol, "a Hello must come first");
             }
         }
@@ -165,8 +169,16 @@ impl Anchor {
             return;
         }
         let unix = clock::unix();
-        match credential::verify(&hello.credential, &self.standing.realm_key, unix) {
-            Ok(member) if member.key == key => self.accept(now, conn, key, &hello),
+        let judged = credential::verify(&hello.credential, &self.standing.realm_key, unix)
+            .and_then(|member| {
+                let revocations = self.membership.revocations();
+                revocations.judge(&member).map(|()| member)
+            });
+        match judged {
+            Ok(member) if member.key == key => {
+                self.accept(now, conn, member.clone(), &hello);
+                self.offer_renewal(now, conn, key, &hello.credential, &member);
+            }
             Ok(_) => self.refuse(
                 conn,
                 RefusalCode::Credential,
@@ -196,12 +208,21 @@ impl Anchor {
         };
         let unix = clock::unix();
         let joiner = credential::verify_join(&hello.credential, &self.standing.realm_key, unix);
-        if joiner.is_ok_and(|joiner| joiner.key != key) {
+        if joiner.as_ref().is_ok_and(|joiner| joiner.key != key) {
             self.refuse(
                 conn,
                 RefusalCode::Credential,
                 "the ticket was used for another anchor",
             );
+            return;
+        }
+        let revocations = self.membership.revocations();
+        let revoked = joiner.and_then(|joiner| revocations.judge_joiner(&joiner.lineage));
+        if let Err(refused @ Refused::Revoked(_)) = revoked {
+            if let Some(unsaid) = self.remote_lines.admit(now) {
+                warn!(%anchor, reason = %refused, unsaid, "refused a joiner");
+            }
+            self.refuse(conn, refused.code(), &refused.to_string());
             return;
         }
         let admitted = credential::admit(
@@ -228,16 +249,31 @@ impl Anchor {
                 return;
             }
         };
+        let member = match credential::verify(&credential, &self.standing.realm_key, unix) {
+            Ok(member) => member,
+            Err(error) => {
+                self.refuse(conn, error.code(), &error.to_string());
+                return;
+            }
+        };
         info!(%anchor, "admitted a new anchor");
-        self.tell(conn, &Message::Admitted(Admitted { credential }));
-        self.accept(now, conn, key, hello);
+        self.tell(
+            conn,
+            &Message::Admitted(Admitted {
+                credential: credential.clone(),
+            }),
+        );
+        self.accept(now, conn, member.clone(), hello);
+        self.offer_renewal(now, conn, key, &credential, &member);
     }
 
     /// The far end is a member: connect it with the rest.
-    fn accept(&mut self, now: Mono, conn: ConnId, key: AnchorKey, hello: &Hello) {
-        let Some((peer, surplus)) = self.peers.accept(conn, hello.epoch, now) else {
+    fn accept(&mut self, now: Mono, conn: ConnId, member: Member, hello: &Hello) {
+        let key = member.key;
+        let Some((peer, surplus)) = self.peers.accept(conn, member, hello.epoch, now) else {
             return;
         };
+        self.ask_other_starts(&key, hello.epoch);
         self.quic.bind(conn, peer);
         if let Some(surplus) = surplus {
             self.quic.close(surplus, "you have newer connections");
@@ -266,6 +302,10 @@ impl Anchor {
     /// A member has admitted this anchor, or renewed its credential.
     fn take_admission(&mut self, now: Mono, admitted: Admitted) {
         if self.standing.credential() == Some(&admitted.credential) {
+            return;
+        }
+        if let Err(error) = self.refuse_lesser(&admitted.credential) {
+            warn!(error, "a credential that was offered is of no use");
             return;
         }
         let was_member = self.standing.member().is_some();
@@ -310,8 +350,11 @@ impl Anchor {
             Message::Admitted(admitted) => self.take_admission(now, admitted),
             Message::Ping(number) => self.tell(conn, &Message::Pong(number)),
             Message::Resting(resting) => self.take_resting(key, resting),
-            // A second Hello says nothing new; the others were handled before.
-            Message::Hello(_) | Message::Pong(_) | Message::Refused(_) => {}
+            Message::Pong(number) => self.hear_pong(now, conn, number),
+            Message::Revocations(said) => self.take_revocations(now, key, &said),
+            Message::RevocationDigest(digest) => self.answer_revocation_digest(conn, &digest),
+            // A second Hello says nothing new; refusals were handled before.
+            Message::Hello(_) | Message::Refused(_) => {}
         }
     }
 
@@ -326,7 +369,7 @@ impl Anchor {
         }
     }
 
-    fn refuse(&mut self, conn: ConnId, code: RefusalCode, text: &str) {
+    pub(super) fn refuse(&mut self, conn: ConnId, code: RefusalCode, text: &str) {
         let text = text.to_owned();
         self.tell(
             conn,
@@ -344,6 +387,17 @@ impl Anchor {
         let reason = readable(refusal.text.as_bytes());
         if let Some(unsaid) = self.remote_lines.admit(now) {
             warn!(%anchor, reason, unsaid, "refused by an anchor");
+        }
+        match refusal.code {
+            RefusalCode::Credential | RefusalCode::Expired | RefusalCode::Revoked => {
+                self.refused = Some((now, format!("anchor {anchor} refuses this one: {reason}")));
+            }
+            RefusalCode::Version
+            | RefusalCode::Realm
+            | RefusalCode::TicketExpired
+            | RefusalCode::Protocol
+            | RefusalCode::Busy
+            | RefusalCode::Other(_) => {}
         }
         if self.standing.joining().is_some() {
             self.last_join_error = Some(format!("anchor {anchor} refused: {reason}"));

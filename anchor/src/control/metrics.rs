@@ -117,6 +117,18 @@ impl Anchor {
         );
         counter(
             registry,
+            "adverts_too_often",
+            "Adverts of anchors that said too much",
+            counts.too_often,
+        );
+        gauge(
+            registry,
+            "revocations",
+            "Revocations held",
+            self.membership.revocations().len() as u64,
+        );
+        counter(
+            registry,
             "events_lost",
             "Events of the packet way that found the control loop's queue full",
             self.data.lost_events(),

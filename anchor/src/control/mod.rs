@@ -11,6 +11,9 @@
 //! | `link` | connections: hello, admission, messages |
 //! | `handshake` | data keys for each peer |
 //! | `gossip` | adverts and leaves: what is told to whom |
+//! | `trust`, `members` | revocations; the credentials known |
+//! | `renew` | fresh credentials for members whose own end soon |
+//! | `clones` | identities that two machines use |
 //! | `routing` | from adverts to routes, paths and interface |
 //! | `host` | the interface and the machine's network |
 //! | `check` | what the check of this machine's own service means for its advert |
@@ -23,18 +26,22 @@ mod carry;
 mod check;
 mod drain;
 mod explain;
+mod clones;
 mod gossip;
 mod handshake;
 mod host;
 mod link;
+mod members;
 mod metrics;
 mod peers;
 mod reload;
+mod renew;
 mod routing;
 mod standing;
 mod start;
+mod trust;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -59,6 +66,7 @@ use crate::data::{DataHandle, Notice};
 use crate::files::{Config, State};
 use crate::logging::RateLimit;
 use crate::quic::{DialTarget, QuicEvent, QuicHandle, SharedPaths};
+use clones::Clones;
 use drain::Draining;
 use host::{Facts, Host};
 use peers::Peers;
@@ -119,10 +127,9 @@ pub(crate) struct Anchor {
     resolved: mpsc::Receiver<Vec<SocketAddr>>,
     resolver: mpsc::Sender<Vec<SocketAddr>>,
     last_join_error: Option<String>,
-    /// Another machine seems to use this anchor's identity.
-    cloned: bool,
-    /// Anchors of which two machines seem to use the identity.
-    conflicting: BTreeSet<AnchorKey>,
+    /// Who would not have this anchor, when and why.
+    refused: Option<(Mono, String)>,
+    clones: Clones,
     /// Peers of the last run that have not been heard of since.
     remembered: BTreeMap<PeerIx, AnchorKey>,
     adverts_changed: bool,
@@ -310,6 +317,7 @@ impl Anchor {
             Some(self.save_at),
             Some(self.digest_at),
             self.refreshes.due(),
+            self.clones.due(),
             self.membership.poll_timeout(),
             self.peers.next_dial(wanted.into_iter()),
             self.next_seed(),

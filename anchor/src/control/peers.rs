@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use conflux_core::credential::Member;
 use conflux_core::ids::PeerIx;
 use conflux_core::session::Initiator;
 use conflux_core::time::Mono;
@@ -37,6 +38,10 @@ pub(super) struct Conn {
     pub(super) accepted: bool,
     /// How often the peer had started when it said hello.
     pub(super) epoch: u64,
+    /// The rights it showed, once it is accepted.
+    pub(super) member: Option<Member>,
+    /// The ping it was sent because another start of its key is connected.
+    pub(super) asked: Option<u64>,
 }
 
 /// A handshake begun by us.
@@ -70,6 +75,7 @@ pub(super) struct Peer {
     pub(super) has_keys: bool,
     /// How often the data thread asked for new keys since the last ones.
     pub(super) rotations_asked: u32,
+    renewal_offered: Option<Mono>,
     dial: Dial,
 }
 
@@ -106,6 +112,7 @@ impl Peers {
                 has_keys: false,
                 dials_v6: false,
                 rotations_asked: 0,
+                renewal_offered: None,
                 dial,
             },
         );
@@ -159,6 +166,7 @@ impl Peers {
     pub(super) fn accept(
         &mut self,
         conn: ConnId,
+        member: Member,
         epoch: u64,
         now: Mono,
     ) -> Option<(PeerIx, Option<ConnId>)> {
@@ -167,6 +175,7 @@ impl Peers {
         let entry = self.conns.get_mut(&conn)?;
         entry.accepted = true;
         entry.epoch = epoch;
+        entry.member = Some(member);
         let peer = self.peers.get_mut(&number)?;
         peer.was_connected = true;
         if !peer.conns.contains(&conn) {
@@ -174,6 +183,51 @@ impl Peers {
         }
         let oldest = peer.conns.iter().copied().min();
         Some((number, oldest.filter(|_| peer.conns.len() > MAX_CONNS)))
+    }
+
+    /// Returns the connections of `key` after other starts than `epoch`, which are to be sent the
+    /// ping `number`: a living machine answers it.
+    pub(super) fn ask_other_starts(
+        &mut self,
+        key: &AnchorKey,
+        epoch: u64,
+        number: u64,
+    ) -> Vec<ConnId> {
+        let others = self
+            .conns
+            .values_mut()
+            .filter(|conn| conn.accepted && conn.key == *key && conn.epoch != epoch);
+        others
+            .map(|conn| {
+                conn.asked = Some(number);
+                conn.id
+            })
+            .collect()
+    }
+
+    /// Returns whose connection answered a ping of [`Self::ask_other_starts`], when another start
+    /// of the same key is still connected.
+    pub(super) fn is_other_start(&mut self, conn: ConnId, number: u64) -> Option<AnchorKey> {
+        let entry = self.conns.get_mut(&conn)?;
+        entry.asked.take_if(|asked| *asked == number)?;
+        let (key, epoch) = (entry.key, entry.epoch);
+        let mut all = self.conns.values();
+        all.any(|other| other.accepted && other.key == key && other.epoch != epoch)
+            .then_some(key)
+    }
+
+    /// Says whether a renewal may be offered now, and notes that it was.
+    pub(super) fn may_offer(&mut self, key: &AnchorKey, now: Mono, every: Duration) -> bool {
+        let Some(peer) = self.known(key).and_then(|peer| self.peers.get_mut(&peer)) else {
+            return false;
+        };
+        let is_due = peer
+            .renewal_offered
+            .is_none_or(|last| now.since(last) >= every);
+        if is_due {
+            peer.renewal_offered = Some(now);
+        }
+        is_due
     }
 
     /// Forgets a connection; the peer is dialled again soon when it was the last one.

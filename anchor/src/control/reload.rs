@@ -24,6 +24,9 @@ impl Anchor {
     pub(super) fn reload(&mut self, now: Mono) -> Result<(Reloaded, Applied), Refusal> {
         let config =
             Config::load(&self.layout).map_err(|error| Refusal::Invalid(error.to_string()))?;
+        self.standing
+            .reread_secret(&self.state)
+            .map_err(|error| Refusal::Failed(format!("{error:#}")))?;
         let changed = changes(&self.config, &config);
         info!(changed = changed.join(", "), "configuration read again");
         let starts_anew = self.config.interface != config.interface
@@ -80,6 +83,7 @@ fn changes(before: &Config, after: &Config) -> Vec<String> {
         ("subnets", before.subnets != after.subnets),
         ("client_range", before.client_range != after.client_range),
         ("check", before.check != after.check),
+        ("expose", before.expose != after.expose),
         ("boot_service", before.boot_service != after.boot_service),
         ("log_level", before.log_level != after.log_level),
         ("log_format", before.log_format != after.log_format),

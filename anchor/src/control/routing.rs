@@ -72,7 +72,9 @@ impl Anchor {
         self.watch_draining(now);
         let own = plane_own(&self.config, overlay, &self.facts);
         let mtu_bytes = self.facts.mtu_bytes;
+        let expose = self.config.expose.clone();
         self.data.run(move |plane, now| {
+            plane.set_expose(expose);
             plane.set_mtu(now.mono, mtu_bytes);
             plane.set_own(own);
             plane.set_routes(now, routes);

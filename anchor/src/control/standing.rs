@@ -130,7 +130,7 @@ impl Standing {
 
     /// The holder of the realm key needs nobody to renew its own credential, nor to give it
     /// other taints.
-    fn renew_own(
+    pub(super) fn renew_own(
         &mut self,
         state: &State,
         identity: &Identity,
@@ -158,6 +158,16 @@ impl Standing {
         let serial = Serial(*random_bytes::<16>());
         let credential = credential::first_machine(secret, identity.key(), taints, serial, now);
         self.take_credential(state, identity, credential, now)
+    }
+
+    /// Takes up a realm key that was imported since the start.
+    pub(super) fn reread_secret(&mut self, state: &State) -> anyhow::Result<()> {
+        if self.secret.is_none() {
+            let seed = state.read_key(StateFile::RealmSecret)?;
+            let secret = seed.map(|seed| RealmSecret::from_seed(&seed));
+            self.secret = secret.filter(|secret| secret.key() == self.realm_key);
+        }
+        Ok(())
     }
 
     /// Applies a changed choice of taints; only the holder of the realm key can go beyond its
@@ -234,6 +244,11 @@ impl Standing {
 
     pub(super) const fn joining(&self) -> Option<&Joining> {
         self.joining.as_ref()
+    }
+
+    /// Says whether this machine holds the realm's key.
+    pub(super) const fn has_realm_key(&self) -> bool {
+        self.secret.is_some()
     }
 
     /// Says whether this anchor may invite others.

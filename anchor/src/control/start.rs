@@ -103,6 +103,7 @@ pub(crate) async fn start(
         }
     };
     plane.set_mtu(now.mono, facts.mtu_bytes);
+    plane.set_expose(config.expose.clone());
     let (data, notices) = data::start(DataParts {
         spin: config.spin,
         tun,
@@ -141,8 +142,8 @@ pub(crate) async fn start(
         resolved,
         resolver,
         last_join_error: None,
-        cloned: past.cloned,
-        conflicting: past.conflicting,
+        refused: None,
+        clones: past.clones,
         remembered: past.remembered,
         adverts_changed: false,
         digest_at: now.mono + DIGEST_INTERVAL,
@@ -164,6 +165,7 @@ pub(crate) async fn start(
         _claims: sockets.claims,
     };
     if is_first {
+        anchor.load_revocations(now.mono);
         anchor.load_adverts(now.mono);
     }
     anchor.apply_check(now.mono, is_first || was_withdrawn);

@@ -16,9 +16,9 @@ use super::atomic;
 use super::check_spec::CheckSpec;
 use super::layout::Layout;
 use super::settings::{
-    BadValue, DEFAULT_PORT, Endpoint, InterfaceName, Ipv4Choice, LogFormat, LogLevel, TaintSet,
-    ipv4_text, parse_client_range, parse_endpoint, parse_ipv4, parse_listen, parse_subnet,
-    parse_taint,
+    BadValue, DEFAULT_PORT, Endpoint, InterfaceName, Ipv4Choice, LogFormat, LogLevel, Opening,
+    TaintSet, ipv4_text, parse_client_range, parse_endpoint, parse_ipv4, parse_listen,
+    parse_opening, parse_subnet, parse_taint,
 };
 
 /// The format's version; a file with a greater one is left alone.
@@ -52,6 +52,8 @@ pub struct Config {
     pub client_range: Ipv4Net,
     /// How this machine's own service is checked.
     pub check: Option<CheckSpec>,
+    /// Ports let in from the overlay; none: all.
+    pub expose: Vec<Opening>,
     /// Whether `up` registers the boot service.
     pub boot_service: bool,
     /// How long the data thread looks for packets before it sleeps; zero: not at all. At most
@@ -114,6 +116,7 @@ impl Default for Config {
             subnets: Vec::new(),
             client_range: DEFAULT_CLIENT_RANGE,
             check: None,
+            expose: Vec::new(),
             boot_service: true,
             spin: Duration::ZERO,
             log_level: LogLevel::default(),
@@ -275,6 +278,7 @@ impl Config {
                     Some(text.parse()?)
                 };
             }
+            "expose" => self.expose = list(item, parse_opening)?,
             "boot_service" => {
                 self.boot_service = item
                     .as_bool()
@@ -310,7 +314,7 @@ impl Config {
         Ok(document.to_string())
     }
 
-    fn values(&self) -> [(&'static str, Value); 11] {
+    fn values(&self) -> [(&'static str, Value); 13] {
         let ipv4 = self
             .ipv4
             .as_ref()
@@ -328,6 +332,7 @@ impl Config {
             ("subnets", array(&self.subnets)),
             ("client_range", self.client_range.to_string().into()),
             ("check", check.into()),
+            ("expose", array(&self.expose)),
             ("boot_service", self.boot_service.into()),
             ("spin_us", (self.spin.as_micros() as i64).into()),
             ("log_level", self.log_level.as_str().into()),

@@ -31,6 +31,10 @@ fn what_was_saved_is_read_back() {
         subnets: vec!["192.168.7.0/24".parse().unwrap()],
         client_range: "10.99.0.0/16".parse().unwrap(),
         check: Some("exec:/bin/true --really".parse().unwrap()),
+        expose: vec![
+            parse_opening("tcp:80").unwrap(),
+            parse_opening("udp:5-9").unwrap(),
+        ],
         boot_service: false,
         spin: Duration::from_micros(50),
         log_level: LogLevel::Debug,

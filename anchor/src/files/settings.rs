@@ -5,11 +5,13 @@ use std::fmt;
 use std::net::{Ipv6Addr, SocketAddr};
 use std::str::FromStr;
 
+use conflux_core::plane::BadOpening;
 use conflux_core::routes::{check_client_range, check_ipv4, fault};
 use conflux_proto::taint::BadTaint;
 use conflux_proto::ticket::BadEndpoint;
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 
+pub use conflux_core::plane::Opening;
 pub use conflux_core::routes::Ipv4Choice;
 pub use conflux_proto::taint::{Taint, TaintSet};
 pub use conflux_proto::ticket::Endpoint;
@@ -243,6 +245,16 @@ pub fn ipv4_text(choice: &Ipv4Choice) -> String {
     } else {
         format!("{}/{}", choice.address, choice.prefix_len)
     }
+}
+
+/// Checks one `expose` value.
+///
+/// # Errors
+///
+/// When it is not `tcp:PORT`, `udp:PORT`, or a range of ports.
+pub fn parse_opening(text: &str) -> Result<Opening, BadValue> {
+    text.parse()
+        .map_err(|refused: BadOpening| BadValue(refused.to_string()))
 }
 
 /// Checks one taint.

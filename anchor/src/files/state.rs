@@ -45,6 +45,10 @@ pub enum StateFile {
     Leases,
     /// Signed adverts to start from ([`State::read_list`]).
     Adverts,
+    /// Every revocation known ([`State::read_list`]).
+    Revocations,
+    /// What the tickets made here grant, without their keys ([`State::read_list`]).
+    Tickets,
     /// A ticket that has not been used yet.
     Ticket,
     /// Left by the command line once it has told how the next machine joins.
@@ -127,6 +131,8 @@ impl StateFile {
             Self::Epoch => "epoch",
             Self::Leases => "leases",
             Self::Adverts => "adverts",
+            Self::Revocations => "revocations",
+            Self::Tickets => "tickets",
             Self::Ticket => "join.ticket",
             Self::JoinTold => "join.told",
             Self::Draining => "draining",

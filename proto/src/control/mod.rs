@@ -13,8 +13,10 @@
 //! closes. To one whose credential lacks its admission, a member answers [`Admitted`] first.
 
 mod digest;
+mod revoked;
 
 pub use digest::{Digest, DigestEntry, Turn};
+pub use revoked::{RevocationDigest, Revocations};
 
 use minicbor::bytes::ByteVec;
 use minicbor::{Decode, Decoder, Encode, Encoder};
@@ -57,6 +59,10 @@ pub enum Message {
     Pong(u64),
     /// To a holder that drains: what of the sender still rests on it.
     Resting(Resting),
+    /// Revocations the receiver may lack.
+    Revocations(Revocations),
+    /// Which revocations the sender has, so that the receiver can send the others.
+    RevocationDigest(RevocationDigest),
 }
 
 /// Who speaks.
@@ -220,6 +226,8 @@ impl Message {
             Self::Ping(number) => body(9, number),
             Self::Pong(number) => body(10, number),
             Self::Resting(resting) => body(20, resting),
+            Self::Revocations(revocations) => body(11, revocations),
+            Self::RevocationDigest(digest) => body(12, digest),
         };
         if bytes.len() > MAX_MESSAGE_BYTES {
             return Err(BadMessage::Length(bytes.len()));
@@ -304,6 +312,8 @@ fn decode(bytes: &[u8]) -> Result<Decoded, minicbor::decode::Error> {
         9 => Message::Ping(d.decode()?),
         10 => Message::Pong(d.decode()?),
         20 => Message::Resting(d.decode()?),
+        11 => Message::Revocations(d.decode()?),
+        12 => Message::RevocationDigest(d.decode()?),
         kind => return Ok(Decoded::Unknown { kind }),
     }))
 }

@@ -4,6 +4,7 @@ use super::*;
 use crate::advert::Edition;
 use crate::credential::{Advertise, Grant, Kind, Link, Serial};
 use crate::id::{AnchorKey, RealmKey};
+use crate::revocation::{Revocation, SignedRevocation, Target};
 use crate::signed::{SigningSecret, Version1};
 use crate::taint::TaintSet;
 
@@ -101,7 +102,7 @@ proptest! {
     }
 
     #[test]
-    fn any_body_is_read_or_refused(kind in 0_u8..12, bytes: Vec<u8>) {
+    fn any_body_is_read_or_refused(kind in 0_u8..14, bytes: Vec<u8>) {
         let mut message = vec![0x82, kind];
         message.extend(bytes);
         let _ = Message::decode(&message);
@@ -139,6 +140,14 @@ fn messages() -> Vec<Message> {
     let advert = SignedAdvert {
         advert: Signed::sign(advert(key), &secret),
         credential: None,
+    };
+    let revocation = Revocation {
+        version: Version1,
+        realm,
+        target: Target::Anchor(key.id()),
+        with_anchors: false,
+        by: Some(key),
+        made_at: 1_800_000_000,
     };
     let noise = Noise {
         handshake: 8,
@@ -180,6 +189,13 @@ fn messages() -> Vec<Message> {
         Message::Ping(u64::MAX),
         Message::Pong(0),
         Message::Resting(Resting { flows: 70_000 }),
+        Message::Revocations(Revocations {
+            revocations: vec![SignedRevocation {
+                revocation: Signed::sign(revocation, &secret),
+                authority: Some(credential(&secret)),
+            }],
+        }),
+        Message::RevocationDigest(RevocationDigest::new(Turn::Answer, 1, u64::MAX, [7, 9])),
     ]
 }
 
@@ -216,6 +232,7 @@ fn credential(secret: &SigningSecret) -> Credential {
         serial: Serial([4; 16]),
         made_at: 1_800_000_000,
         expires: 1_831_536_000,
+        ticket: Some(Serial([5; 16])),
     };
     let grant = Signed::sign(grant, secret);
     Credential::new(vec![Link {

@@ -176,6 +176,12 @@ impl Clients {
         Ok(self.address(offset))
     }
 
+    /// Returns the address that `host` behind `peer` has.
+    pub fn find(&self, peer: PeerIx, host: IpAddr) -> Option<Ipv4Addr> {
+        let &place = self.by_host.get(&(peer, host))?;
+        Some(self.address(self.entries[place as usize].offset))
+    }
+
     /// Returns whose address `address` is, and notes that it is in use.
     pub fn resolve(&mut self, now: Boot, address: Ipv4Addr) -> Option<(PeerIx, IpAddr)> {
         let place = *self.by_address.get(&self.offset(address)?)?;

@@ -7,6 +7,7 @@ use conflux_proto::signed::BadSignature;
 use conflux_proto::taint::TaintSet;
 use thiserror::Error;
 
+use super::lineage::{Admitted, Bearer, Lineage, Step};
 use super::{LIFETIME, SKEW};
 use crate::time::UnixTime;
 
@@ -27,6 +28,8 @@ pub struct Member {
     pub valid_from: UnixTime,
     /// Until when.
     pub valid_until: UnixTime,
+    /// Whom and which tickets that rests on, its own step first.
+    pub lineage: Lineage,
 }
 
 /// Somebody whose ticket holds and whom no member has admitted yet.
@@ -38,6 +41,8 @@ pub struct Joiner {
     pub taints: TaintSet,
     /// When its ticket ends.
     pub ticket_expires: UnixTime,
+    /// Whom and which tickets that rests on, its own step first.
+    pub lineage: Lineage,
 }
 
 /// Why a credential does not make its bearer a member.
@@ -72,6 +77,9 @@ pub enum Refused {
         /// When it ended.
         at: UnixTime,
     },
+    /// Revoked, or resting on something that was.
+    #[error("{0}")]
+    Revoked(String),
     /// A join that nobody has admitted.
     #[error("anchor {0} has not been admitted by a member yet")]
     NotAdmitted(String),
@@ -91,6 +99,11 @@ pub enum Refused {
 }
 
 impl Member {
+    /// Returns the ticket it joined by, if it did by one.
+    pub fn ticket(&self) -> Option<Serial> {
+        self.lineage.own().ticket
+    }
+
     /// Returns whether the membership holds at `now`, for one that was checked earlier.
     ///
     /// # Errors
@@ -120,6 +133,7 @@ impl Refused {
             Self::Realm(_) => RefusalCode::Realm,
             Self::Expired { .. } => RefusalCode::Expired,
             Self::TicketExpired { .. } => RefusalCode::TicketExpired,
+            Self::Revoked(_) => RefusalCode::Revoked,
             Self::Signature(_)
             | Self::NotYet { .. }
             | Self::NotAdmitted(_)
@@ -135,10 +149,18 @@ impl Refused {
 /// # Errors
 /// When the chain does not hold, or the membership has ended, not begun, or lacks its admission.
 pub fn verify(credential: &Credential, realm: &RealmKey, now: UnixTime) -> Result<Member, Refused> {
-    let (last, earlier) = split_last(credential, realm)?;
-    let member = check_link(last, &earlier, realm)?;
+    let member = verify_chain(credential, realm)?;
     member.check_at(now)?;
     Ok(member)
+}
+
+/// Returns the member that `credential` made its bearer, whether or not the membership holds now.
+///
+/// # Errors
+/// When the chain does not hold, or lacks its admission.
+pub fn verify_chain(credential: &Credential, realm: &RealmKey) -> Result<Member, Refused> {
+    let (last, earlier) = split_last(credential, realm)?;
+    check_link(last, &earlier, realm)
 }
 
 /// Returns the joiner that `credential` is of, at `now`: its last link is a ticket's use without
@@ -153,7 +175,7 @@ pub fn verify_join(
 ) -> Result<Joiner, Refused> {
     let (last, earlier) = split_last(credential, realm)?;
     let grant = check_grant(last, &earlier, realm)?;
-    let joiner = check_join(last, grant)?;
+    let joiner = check_join(last, grant, &earlier)?;
     if last.admission.is_some() {
         return Err(Refused::Inconsistent("a joiner that is admitted"));
     }
@@ -198,13 +220,22 @@ fn check_link(link: &Link, earlier: &[Member], realm: &RealmKey) -> Result<Membe
             }
             let until = UnixTime(grant.expires).min(made_at + LIFETIME);
             let key = AnchorKey(grant.subject);
-            Ok(member(grant, key, grant.taints.clone(), made_at, until))
+            let own = step(link, grant, key, grant.taints.clone(), earlier);
+            Ok(member(
+                grant,
+                own.onto(authority(link, earlier)),
+                made_at,
+                until,
+            ))
         }
         Kind::Ticket => {
-            let joiner = check_join(link, grant)?;
-            let admitted_at = check_admission(link, &joiner, made_at, earlier)?;
-            let until = admitted_at + LIFETIME;
-            Ok(member(grant, joiner.key, joiner.taints, admitted_at, until))
+            let mut joiner = check_join(link, grant, earlier)?;
+            let (by, at) = check_admission(link, &joiner, made_at, earlier)?;
+            joiner.lineage.admit(Admitted {
+                by: Bearer::of(by),
+                at,
+            });
+            Ok(member(grant, joiner.lineage, at, at + LIFETIME))
         }
     }
 }
@@ -258,7 +289,7 @@ fn check_delegation(grant: &Grant, authority: &Member) -> Result<(), Refused> {
     Ok(())
 }
 
-fn check_join(link: &Link, grant: &Grant) -> Result<Joiner, Refused> {
+fn check_join(link: &Link, grant: &Grant, earlier: &[Member]) -> Result<Joiner, Refused> {
     if grant.kind != Kind::Ticket {
         return Err(Refused::Inconsistent("a joiner without a ticket"));
     }
@@ -275,19 +306,21 @@ fn check_join(link: &Link, grant: &Grant) -> Result<Joiner, Refused> {
             "a join with taints the ticket does not grant",
         ));
     }
+    let own = step(link, grant, join.anchor, join.taints.clone(), earlier);
     Ok(Joiner {
         key: join.anchor,
         taints: join.taints.clone(),
         ticket_expires: UnixTime(grant.expires),
+        lineage: own.onto(authority(link, earlier)),
     })
 }
 
-fn check_admission(
+fn check_admission<'a>(
     link: &Link,
     joiner: &Joiner,
     ticket_made_at: UnixTime,
-    earlier: &[Member],
-) -> Result<UnixTime, Refused> {
+    earlier: &'a [Member],
+) -> Result<(&'a Member, UnixTime), Refused> {
     let (Some(join), Some(countersigned)) = (&link.join, &link.admission) else {
         return Err(Refused::NotAdmitted(short(&joiner.key)));
     };
@@ -318,7 +351,7 @@ fn check_admission(
     if at + SKEW < ticket_made_at {
         return Err(powerless("the ticket had not been made"));
     }
-    Ok(at)
+    Ok((admitter, at))
 }
 
 fn check_realm(found: RealmId, realm: &RealmKey) -> Result<(), Refused> {
@@ -329,8 +362,37 @@ fn check_realm(found: RealmId, realm: &RealmKey) -> Result<(), Refused> {
     }
 }
 
-fn was_member(member: &Member, at: UnixTime) -> bool {
+pub(super) fn was_member(member: &Member, at: UnixTime) -> bool {
     member.valid_from <= at + SKEW && at <= member.valid_until + SKEW
+}
+
+/// The authority's member; a link was checked against it before.
+fn authority<'a>(link: &Link, earlier: &'a [Member]) -> Option<&'a Member> {
+    link.authority
+        .and_then(|index| earlier.get(usize::from(index)))
+}
+
+fn step(
+    link: &Link,
+    grant: &Grant,
+    anchor: AnchorKey,
+    taints: TaintSet,
+    earlier: &[Member],
+) -> Step {
+    Step {
+        who: Bearer {
+            anchor,
+            taints,
+            issuer: grant.issuer,
+        },
+        granted_by: authority(link, earlier).map(|member| member.key),
+        granted_at: UnixTime(grant.made_at),
+        ticket: match grant.kind {
+            Kind::Ticket => Some(grant.serial),
+            Kind::Anchor => grant.ticket,
+        },
+        admitted: None,
+    }
 }
 
 fn refer(earlier: &[Member], index: u8) -> Result<&Member, Refused> {
@@ -339,21 +401,17 @@ fn refer(earlier: &[Member], index: u8) -> Result<&Member, Refused> {
         .ok_or(Refused::Inconsistent("a link that rests on no earlier"))
 }
 
-fn member(
-    grant: &Grant,
-    key: AnchorKey,
-    taints: TaintSet,
-    from: UnixTime,
-    until: UnixTime,
-) -> Member {
+fn member(grant: &Grant, lineage: Lineage, from: UnixTime, until: UnixTime) -> Member {
+    let who = &lineage.own().who;
     Member {
-        key,
-        taints,
+        key: who.anchor,
+        taints: who.taints.clone(),
         advertise: grant.advertise.clone(),
         issuer: grant.issuer,
         serial: grant.serial,
         valid_from: from,
         valid_until: until,
+        lineage,
     }
 }
 

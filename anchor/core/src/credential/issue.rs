@@ -145,6 +145,7 @@ pub fn first_machine(
         serial,
         made_at: now.0,
         expires: (now + LIFETIME).0,
+        ticket: None,
     };
     let grant = Signed::sign(grant, realm.signing());
     Credential::new(vec![Link {
@@ -184,6 +185,7 @@ pub fn make_ticket(
         serial: terms.serial,
         made_at: now.0,
         expires: terms.expires.0,
+        ticket: None,
     };
     check_rights(&grant, own.as_ref(), now)?;
     let grant = Signed::sign(grant, granter.signing());
@@ -302,6 +304,7 @@ pub fn renew(
         serial,
         made_at: now.0,
         expires: (now + LIFETIME).0,
+        ticket: member.ticket(),
     };
     check_rights(&grant, own.as_ref(), now)?;
     let (links, authority) = on_top_of(granter.chain())?;
@@ -326,7 +329,7 @@ pub fn wants_renewal(credential: &Credential, member: &Member, now: UnixTime) ->
 
 impl<'a> Granter<'a> {
     /// The rights that bound what is granted; none: nothing does.
-    fn rights(&self, now: UnixTime) -> Result<Option<Member>, GrantRefused> {
+    pub(super) fn rights(&self, now: UnixTime) -> Result<Option<Member>, GrantRefused> {
         match self {
             Self::Realm(_) => Ok(None),
             Self::Issuer {
@@ -344,21 +347,21 @@ impl<'a> Granter<'a> {
         }
     }
 
-    fn realm(&self) -> RealmKey {
+    pub(super) fn realm(&self) -> RealmKey {
         match self {
             Self::Realm(secret) => secret.key(),
             Self::Issuer { realm, .. } => **realm,
         }
     }
 
-    fn signing(&self) -> &'a SigningSecret {
+    pub(super) fn signing(&self) -> &'a SigningSecret {
         match self {
             Self::Realm(secret) => secret.signing(),
             Self::Issuer { identity, .. } => identity.signing(),
         }
     }
 
-    fn chain(&self) -> Option<&'a Credential> {
+    pub(super) fn chain(&self) -> Option<&'a Credential> {
         match self {
             Self::Realm(_) => None,
             Self::Issuer { credential, .. } => Some(credential),

@@ -12,12 +12,16 @@
 
 mod check;
 mod issue;
+mod lineage;
+mod revoked;
 
-pub use check::{Joiner, Member, Refused, verify, verify_join};
+pub use check::{Joiner, Member, Refused, verify, verify_chain, verify_join};
 pub use issue::{
     AdmitRefused, GrantRefused, Granter, JoinRefused, TicketTerms, admit, first_machine, join,
     make_ticket, renew, wants_renewal,
 };
+pub use lineage::{Admitted, Bearer, Lineage, Step};
+pub use revoked::{RevocationRefused, Revocations, RevokeRefused, revoke};
 
 use std::time::Duration;
 
@@ -32,5 +36,7 @@ pub const LIFETIME: Duration = Duration::from_secs(365 * 24 * 3600);
 /// before an issuer is met.
 pub const LONG_CHAIN_LINKS: usize = 5;
 
+#[cfg(test)]
+mod revoked_tests;
 #[cfg(test)]
 mod tests;

@@ -464,6 +464,7 @@ fn forge(
         serial: Serial([3; 16]),
         made_at: NOW.0,
         expires: (NOW + DAY).0,
+        ticket: None,
     };
     change(&mut grant);
     let mut links = credential.links().to_vec();

@@ -19,10 +19,13 @@ mod check;
 mod fingerprint;
 mod gone;
 mod own;
+mod pace;
 mod reconcile;
+mod revoked;
 
 pub use check::AdvertRefused;
 pub use own::{Own, refresh_interval};
+pub use revoked::RevocationOutcome;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
@@ -36,7 +39,8 @@ use conflux_proto::signed::Signed;
 use self::fingerprint::Fingerprints;
 use self::gone::Gone;
 use self::own::OwnStatement;
-use crate::credential::Member;
+use self::pace::Paces;
+use crate::credential::{Member, Revocations};
 use crate::identity::Identity;
 use crate::time::{Mono, UnixTime};
 
@@ -51,7 +55,11 @@ pub struct Membership {
     live: BTreeMap<AnchorKey, Entry>,
     expiries: BTreeSet<(Mono, AnchorKey)>,
     gone: Gone,
+    revocations: Revocations,
+    /// Where the next digest of revocations begins.
+    next_stretch: u64,
     fingerprints: Fingerprints,
+    paces: Paces,
     events: VecDeque<Event>,
     random: fastrand::Rng,
     counts: Counts,
@@ -95,6 +103,8 @@ pub enum Outcome {
     /// It is this anchor's own, later than any it made: its state was rolled back, or another
     /// machine has its key. [`Event::OwnAhead`] says so once.
     OwnAhead,
+    /// Its anchor says too much; what stands when it is quiet again comes with a digest.
+    TooOften,
     /// It does not hold.
     Refused(AdvertRefused),
 }
@@ -119,6 +129,8 @@ pub enum Event {
     Left(AnchorKey),
     /// An anchor's advert has expired.
     Expired(AnchorKey),
+    /// An anchor was revoked.
+    Revoked(AnchorKey),
     /// A message for connected peers.
     Flood {
         /// The message.
@@ -157,6 +169,8 @@ pub struct Counts {
     pub conflicting: u64,
     /// Adverts without a credential that was needed.
     pub without_credential: u64,
+    /// Adverts of anchors that said too much.
+    pub too_often: u64,
 }
 
 impl Membership {
@@ -171,7 +185,10 @@ impl Membership {
             live: BTreeMap::new(),
             expiries: BTreeSet::new(),
             gone: Gone::default(),
+            revocations: Revocations::new(realm),
+            next_stretch: 0,
             fingerprints: Fingerprints::default(),
+            paces: Paces::default(),
             events: VecDeque::new(),
             random: fastrand::Rng::with_seed(seed),
             counts: Counts::default(),
@@ -201,6 +218,7 @@ impl Membership {
             Outcome::Refused(_) => self.counts.refused += 1,
             Outcome::Conflicting => self.counts.conflicting += 1,
             Outcome::NeedsCredential => self.counts.without_credential += 1,
+            Outcome::TooOften => self.counts.too_often += 1,
             Outcome::Stale { .. } => {
                 let advert = signed.advert.claimed();
                 if let (Some(to), Some(leave)) =
@@ -239,6 +257,7 @@ impl Membership {
             return LeaveOutcome::Ignored;
         }
         self.remove(&leave.key);
+        self.paces.note(now, leave.key);
         self.gone
             .insert(now, leave.key, leave.edition, Some(signed.clone()));
         self.events.push_back(Event::Left(leave.key));
@@ -329,6 +348,9 @@ impl Membership {
         if known.is_some_and(|entry| entry.advert == signed.advert) {
             return Outcome::Known;
         }
+        if !self.paces.permits(now, &key) {
+            return Outcome::TooOften;
+        }
         if let Err(refused) = check::advert(&signed.advert, &self.realm, age) {
             return Outcome::Refused(refused);
         }
@@ -343,6 +365,9 @@ impl Membership {
             Ok(None) => return Outcome::NeedsCredential,
             Err(refused) => return Outcome::Refused(refused),
         };
+        if let Err(revoked) = self.revocations.judge(&member) {
+            return Outcome::Refused(revoked.into());
+        }
         let outcome = match known {
             None => Outcome::New,
             Some(entry) => Outcome::Updated {
@@ -353,6 +378,7 @@ impl Membership {
             .filter(|entry| entry.advert.claimed().credential == claimed.credential)
             .map_or(edition, |entry| entry.credential_since);
         let lifetime = Duration::from_secs(u64::from(claimed.lifetime_secs));
+        self.paces.note(now, key);
         self.insert(
             key,
             Entry {

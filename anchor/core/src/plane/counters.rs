@@ -47,6 +47,8 @@ closed_list! {
         Taint => "taint",
         /// The destination is not served here.
         NotServed => "not-served",
+        /// Nobody asked for it, and its port is not let in.
+        NotExposed => "not-exposed",
         /// The peer may not use that source address.
         PeerSource => "peer-source",
         /// From a holder that is not the flow's own.

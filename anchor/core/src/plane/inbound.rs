@@ -160,6 +160,10 @@ impl Plane {
             | Transport::LaterFragment
             | Transport::Other => packet.source,
         };
+        if !self.expose.admits(now.boot, host, Some(far), &packet) {
+            self.reset_peer(peer, &packet);
+            return Err(DropReason::NotExposed);
+        }
         let flow = match self.flow_from_holder(
             now,
             peer,
@@ -207,9 +211,10 @@ impl Plane {
             return Err(DropReason::PeerSource);
         }
         if let Some(id) = self.flows.find(&key) {
-            return match self.flows.get(id).and_then(|flow| flow.holder) {
-                Some(holder) if holder == peer => Ok(id),
-                Some(_) | None => Err(DropReason::NotPinned),
+            return if self.is_pinned_to(now, id, peer) {
+                Ok(id)
+            } else {
+                Err(DropReason::NotPinned)
             };
         }
         let (prefix_len, candidates) = self
@@ -228,6 +233,25 @@ impl Plane {
         Ok(id)
     }
 
+    /// Says whether a flow is on `peer`. One that lost its last holder, and found none since, goes
+    /// to whoever of its group speaks first: it would wait for a packet from here otherwise.
+    fn is_pinned_to(&mut self, now: Now, id: FlowId, peer: PeerIx) -> bool {
+        let Some(flow) = self.flows.get(id).copied() else {
+            return false;
+        };
+        if let Some(holder) = flow.holder {
+            return holder == peer;
+        }
+        match self.candidates(flow.key.destination) {
+            Ok((prefix_len, candidates)) if candidates.contains(&peer) => {
+                self.set_network(now.mono, id, prefix_len);
+                self.repin(now, id, Some(peer), flow.reason);
+                true
+            }
+            Ok(_) | Err(_) => false,
+        }
+    }
+
     /// A client sends to something served here, or a peer to our overlay address.
     fn request_from_peer(
         &mut self,
@@ -241,6 +265,10 @@ impl Plane {
             self.refuse_peer(peer, head, &packet, Unreachable::HostUnreachable);
             return Err(DropReason::NotServed);
         }
+        if self.expose.is_restricted() && !self.is_let_in(now, peer, &packet) {
+            self.refuse_peer(peer, head, &packet, Unreachable::AdminProhibited);
+            return Err(DropReason::NotExposed);
+        }
         if self.is_behind(packet.destination) {
             self.fit_segments(head.packet(), &packet, offload.checksum, packet.destination);
         }
@@ -248,6 +276,19 @@ impl Plane {
             IpAddr::V4(_) => self.request_of_client(now, peer, head, offload, &packet),
             IpAddr::V6(_) => self.request_by_overlay(now, peer, head.total, &packet),
         }
+    }
+
+    /// Says whether a peer's packet is for a port that is let in, or answers a host of ours. A
+    /// client that has no address here cannot have been asked.
+    fn is_let_in(&self, now: Now, peer: PeerIx, packet: &Packet) -> bool {
+        let Some(host) = self.host_of(packet.destination) else {
+            return false;
+        };
+        let far = match packet.source {
+            IpAddr::V4(_) => self.clients.find(peer, packet.source).map(IpAddr::from),
+            IpAddr::V6(_) => Some(packet.source),
+        };
+        self.expose.admits(now.boot, host, far, packet)
     }
 
     fn request_of_client(
@@ -303,11 +344,7 @@ impl Plane {
         let Some(id) = self.flows.find(&FlowKey { host, destination }) else {
             return Ok(());
         };
-        if self
-            .flows
-            .get(id)
-            .is_some_and(|flow| flow.holder != Some(peer))
-        {
+        if !self.is_pinned_to(now, id, peer) {
             return Err(DropReason::NotPinned);
         }
         if let Err(reason) = self.note_inbound(now, id, peer, packet) {

@@ -15,6 +15,7 @@
 mod counters;
 mod draining;
 mod explain;
+mod expose;
 mod failover;
 mod hold;
 mod inbound;
@@ -36,6 +37,7 @@ use smallvec::SmallVec;
 pub use counters::{Counters, DropReason};
 pub use draining::Resting;
 pub use explain::{Excluded, Explained, Found, HolderView, NoSuchHost};
+pub use expose::{BadOpening, Opening};
 pub use inbound::{Received, ToHost};
 pub use outbound::ToPeer;
 pub use sizes::MTU_BYTES;
@@ -55,6 +57,7 @@ use crate::session::{Sealer, SentAt, SessionKeys, Sessions};
 use crate::table::{Map, map};
 use crate::time::{Mono, Now};
 use crate::translate::rewrite_source;
+use expose::Expose;
 use hold::Holds;
 use inbound::ROAM_AFTER;
 
@@ -232,6 +235,7 @@ pub struct Plane {
     costs: Costs,
     liveness: Liveness,
     holds: Holds,
+    expose: Expose,
     random: fastrand::Rng,
     outputs: VecDeque<Output>,
     rotation_asked: Map<PeerIx, Mono>,
@@ -281,6 +285,7 @@ impl Plane {
             costs: Costs::new(),
             liveness: Liveness::new(sub()),
             holds: Holds::new(sub()),
+            expose: Expose::everything(sub()),
             rotation_asked: map(sub()),
             session_asked: map(sub()),
             used: map(sub()),
@@ -301,6 +306,11 @@ impl Plane {
     /// Takes new facts about this machine.
     pub fn set_own(&mut self, own: Own) {
         self.own = own;
+    }
+
+    /// Lets only these ports in from peers, from now on; none: everything.
+    pub fn set_expose(&mut self, openings: Vec<Opening>) {
+        self.expose.set(openings);
     }
 
     /// Takes the keys of a finished handshake with `peer`. False when the receiver index is in

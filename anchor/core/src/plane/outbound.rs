@@ -92,6 +92,8 @@ impl Plane {
             return Err(DropReason::NoSession);
         }
         self.flows.note(now.boot, flow, total, Direction::FromHost);
+        self.expose
+            .note_sent(now.boot, host, key.destination, &packet);
         match (spelled, packet.source) {
             (Some(destination), _) => {
                 six_to_four_in_place(head, &packet, offload, destination)?;
@@ -194,6 +196,12 @@ impl Plane {
         if !self.sessions.can_send(peer) {
             self.ask_for_session(now.mono, peer);
             return Err(DropReason::NoSession);
+        }
+        if self.expose.is_restricted()
+            && let Some(sender) = self.host_of(packet.source)
+        {
+            self.expose
+                .note_sent(now.boot, sender, address.into(), packet);
         }
         rewrite_destination(head.packet(), packet, offload.checksum, host)
             .map_err(|_| DropReason::Untranslatable)?;

@@ -1,4 +1,5 @@
 mod reconcile;
+mod revoked;
 
 use std::time::Duration;
 
@@ -329,6 +330,41 @@ fn a_known_advert_is_not_made_younger() {
     two.handle_advert(START + secs(60), UNIX, &advert, secs(0), None);
 
     assert_eq!(two.poll_timeout(), Some(START + secs(70)));
+}
+
+#[test]
+fn one_that_says_something_new_all_the_time_is_heard_now_and_then() {
+    let [mut one, mut two] = [node(1), node(2)];
+    let mut passed_on = 0;
+    for number in 0..1000_u16 {
+        let endpoints = vec![([192, 0, 2, 1], 1 + number).into()];
+        one.set_own(
+            START,
+            Own {
+                endpoints,
+                ..own(1)
+            },
+        );
+        if number % 7 == 0 {
+            let leave = one.leave();
+            two.handle_leave(START, &leave, None);
+        }
+        deliver(&mut one, &mut two, START);
+        passed_on += drain(&mut two)
+            .iter()
+            .filter(|event| matches!(event, Event::Flood { .. }))
+            .count();
+    }
+    assert!(passed_on <= 20, "{passed_on} floods");
+    assert!(two.counts().too_often > 900, "{:?}", two.counts());
+
+    let later = START + secs(60);
+    one.set_own(later, own(1));
+    drain(&mut one);
+    reconcile(&mut two, &mut one, later);
+
+    let entry = two.get(&identity(1).key()).unwrap();
+    assert_eq!(entry.advert(), one.own().unwrap().advert.claimed());
 }
 
 #[test]

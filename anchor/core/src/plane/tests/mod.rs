@@ -6,6 +6,7 @@ mod choice;
 mod draining;
 mod errors;
 mod explain;
+mod expose;
 mod failure;
 mod fragments;
 mod hold;

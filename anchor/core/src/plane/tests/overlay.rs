@@ -164,6 +164,26 @@ fn overlay_addresses_follow_taints() {
     assert_eq!(realm.dropped(0, DropReason::NoRoute), 1);
 }
 
+#[test]
+fn a_peer_whose_taints_allow_it_again_is_heard_before_it_is_spoken_to() {
+    let mut realm = Realm::of_holders(1, 2);
+    let (client, service) = (at(&realm, 0, 40_000), at(&realm, 1, HTTP));
+    let mut before = Connection::open(&mut realm, 0, client, service);
+    before.ask(&mut realm);
+    realm.forbidden.insert((0, 1));
+    realm.spread_routes();
+    realm.pass(ms(300));
+    before.take(&mut realm);
+    assert!(before.is_reset());
+
+    realm.forbidden.clear();
+    realm.spread_routes();
+
+    let again = at(&realm, 0, 40_001);
+    let mut after = Connection::open(&mut realm, 0, again, service);
+    assert_eq!(after.ask(&mut realm), Some(1));
+}
+
 fn at(realm: &Realm, node: usize, port: u16) -> SocketAddr {
     SocketAddr::new(realm.nodes[node].overlay().into(), port)
 }
