@@ -224,19 +224,21 @@ impl Plane {
         if self.holds.contains(id) {
             return self.hold_more(id, head, offload);
         }
-        let Some(&flow) = self.flows.get(id) else {
+        let Some(flow) = self.flows.get(id) else {
             return Err(DropReason::NoRoute);
         };
         let holder = flow
             .holder
             .filter(|&holder| !self.liveness.is_failed(holder));
         let Some(holder) = holder else {
+            let flow = *flow;
             return self.place_stranded(now, id, &flow, head, offload, packet);
         };
         let is_idle = now.boot.since(flow.last) >= IDLE_AFTER;
         if !is_idle || self.continues_open(now, id, tag, packet) {
             return Ok(Placed::On(id, holder));
         }
+        let flow = *flow;
         self.place_idle(now, id, &flow, holder, head, offload)
     }
 
