@@ -106,7 +106,7 @@ fn an_answer_counts_only_once_the_round_trip_is_known() {
     let one_way = ms(60);
     realm.delays.extend([((0, 1), one_way), ((1, 0), one_way)]);
     realm.handshake(0, 1);
-    let mut ask = |realm: &mut Realm, port| {
+    let ask = |realm: &mut Realm, port| {
         realm.send(0, &udp_packet((OWN_HOST, port).into(), shared(ECHO), b"x"));
         realm.pass(ms(2000));
         let mut costs = SmallVec::new();
