@@ -70,6 +70,8 @@ pub(super) struct Peer {
     pub(super) has_keys: bool,
     /// How often the data thread asked for new keys since the last ones.
     pub(super) rotations_asked: u32,
+    /// Packets wanted keys for it while there was no connection.
+    pub(super) is_needed: bool,
     dial: Dial,
 }
 
@@ -106,6 +108,7 @@ impl Peers {
                 has_keys: false,
                 dials_v6: false,
                 rotations_asked: 0,
+                is_needed: false,
                 dial,
             },
         );

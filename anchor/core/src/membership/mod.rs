@@ -18,10 +18,12 @@
 mod check;
 mod fingerprint;
 mod gone;
+mod neighbours;
 mod own;
 mod reconcile;
 
 pub use check::AdvertRefused;
+pub use neighbours::{Candidate, FULL_MESH, NEIGHBOURS, neighbours};
 pub use own::{Own, refresh_interval};
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
