@@ -206,6 +206,7 @@ impl Anchor {
         if let Some(entry) = self.peers.get_mut(peer) {
             entry.was_connected = false;
             entry.has_keys = false;
+            entry.is_needed = false;
         }
     }
 

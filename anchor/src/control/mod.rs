@@ -82,9 +82,6 @@ const SAVE_EVERY: Duration = Duration::from_secs(60);
 /// News of peers is written down this soon: a machine that has just joined and loses its power
 /// knows nobody otherwise, its ticket being used up.
 const SAVE_NEWS_WITHIN: Duration = Duration::from_secs(2);
-/// Realms up to this size connect everybody; more connections than this gain nothing, because
-/// floods and digests spread adverts.
-const FULL_MESH: usize = 64;
 
 /// How an anchor's run ended.
 #[derive(Debug)]

@@ -6,15 +6,16 @@ use std::sync::Arc;
 
 use conflux_core::identity::Identity;
 use conflux_core::ids::PeerIx;
+use conflux_core::membership::{Candidate, neighbours};
 use conflux_core::plane::{OWN_HOST, Path};
 use conflux_core::routes::{self, Claim, OwnFacts, PeerFacts, Routes, State};
 use conflux_core::time::Mono;
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 
+use super::Anchor;
 use super::host::{Facts, Wanted};
 use super::standing::Standing;
 use super::start::plane_own;
-use super::{Anchor, FULL_MESH};
 use crate::clock;
 use crate::files::Config;
 use crate::netlink::Route;
@@ -165,7 +166,7 @@ impl Anchor {
         endpoints
     }
 
-    /// Returns the peers this anchor wants a connection with: everybody in a small realm.
+    /// Returns the peers this anchor wants a connection with.
     pub(super) fn wanted_peers(&self) -> Vec<PeerIx> {
         let known = self
             .membership
@@ -175,17 +176,17 @@ impl Anchor {
         wanted.extend(self.remembered());
         wanted.sort_unstable();
         wanted.dedup();
-        if wanted.len() > FULL_MESH {
-            // Beyond a full mesh an anchor keeps those it exchanges data with and as many others
-            // as keep the realm in one piece.
-            let routes = &self.routes;
-            wanted.sort_by_key(|&peer| {
-                let exchanges = routes.peer(peer).is_some_and(|facts| facts.may_exchange);
-                (!self.peers.is_connected(peer), !exchanges, peer)
-            });
-            wanted.truncate(FULL_MESH);
-        }
-        wanted
+        let candidate = |peer: PeerIx| {
+            let entry = self.peers.get(peer)?;
+            Some(Candidate {
+                peer,
+                key: entry.key,
+                is_connected: self.peers.is_connected(peer),
+                is_needed: entry.is_needed,
+            })
+        };
+        let all = wanted.into_iter().filter_map(candidate).collect();
+        neighbours(&self.identity.key(), all)
     }
 }
 
