@@ -5,6 +5,8 @@ TARGET     := $(or $(CARGO_TARGET_DIR),$(CURDIR)/target)
 CONFLUX    := $(TARGET)/release/conflux
 SUDO       := $(if $(filter 0,$(shell id -u)),,sudo)
 SOAK_CASES ?= 20000
+# Random schedules of the simulation; `make test` runs a few dozen.
+SIM_SCHEDULES ?= 100000
 ARGS       ?=
 
 .PHONY: help build setup test lint deny unit e2e soak bench demo show up down uninstall
@@ -17,7 +19,8 @@ help:
 	@echo "make show           every promise measured on this machine, in a table (ARGS=..)"
 	@echo "make test           install what is missing, then every check (lint, deny, unit, e2e)"
 	@echo "make bench          the benchmarks of the packet way (docs/performance.md)"
-	@echo "make soak           the randomised tests, for long (SOAK_CASES=$(SOAK_CASES) each)"
+	@echo "make soak           the randomised tests, for long (SOAK_CASES=$(SOAK_CASES) each), and the"
+	@echo "                    whole simulation (SIM_SCHEDULES=$(SIM_SCHEDULES), docs/failover.md)"
 
 build:
 	packaging/setup.sh build
@@ -51,7 +54,9 @@ e2e: build
 
 soak:
 	PROPTEST_CASES=$(SOAK_CASES) $(CARGO) nextest run --locked --release \
-	  --features conflux-core/soak -p conflux-proto -p conflux-core
+	  --features conflux-core/soak -p conflux-proto -p conflux-core -E 'not binary(sim)'
+	SIM_SCHEDULES=$(SIM_SCHEDULES) $(CARGO) nextest run --locked --release --no-fail-fast \
+	  --success-output final --features conflux-core/soak -p conflux-core --test sim
 
 demo show: build
 	packaging/setup.sh
