@@ -6,6 +6,8 @@ CONFLUX    := $(TARGET)/release/conflux
 SUDO       := $(if $(filter 0,$(shell id -u)),,sudo)
 SOAK_CASES ?= 20000
 CHAOS_MINUTES ?= 30
+# Random schedules of the simulation; `make test` runs a few dozen.
+SIM_SCHEDULES ?= 100000
 ARGS       ?=
 
 .PHONY: help build setup test lint deny unit e2e soak bench demo show chaos up down uninstall
@@ -19,7 +21,8 @@ help:
 	@echo "make chaos          holders killed, cut, drained at random under load (ARGS=\"--minutes 30\")"
 	@echo "make test           install what is missing, then every check (lint, deny, unit, e2e)"
 	@echo "make bench          the benchmarks of the packet way (docs/performance.md)"
-	@echo "make soak           the randomised tests, for long (SOAK_CASES=$(SOAK_CASES) each)"
+	@echo "make soak           the randomised tests, for long (SOAK_CASES=$(SOAK_CASES) each), and the"
+	@echo "                    whole simulation (SIM_SCHEDULES=$(SIM_SCHEDULES), docs/failover.md), and chaos"
 
 build:
 	packaging/setup.sh build
@@ -53,7 +56,9 @@ e2e: build
 
 soak:
 	PROPTEST_CASES=$(SOAK_CASES) $(CARGO) nextest run --locked --release \
-	  --features conflux-core/soak -p conflux-proto -p conflux-core
+	  --features conflux-core/soak -p conflux-proto -p conflux-core -E 'not binary(sim)'
+	SIM_SCHEDULES=$(SIM_SCHEDULES) $(CARGO) nextest run --locked --release --no-fail-fast \
+	  --success-output final --features conflux-core/soak -p conflux-core --test sim
 	$(MAKE) chaos ARGS="--minutes $(CHAOS_MINUTES)"
 
 demo show chaos: build

@@ -17,8 +17,7 @@ use std::net::IpAddr;
 
 use conflux_proto::api::{
     Drain, DrainRequest, Explain, Flows, Invite, InviteRequest, Members, Peers, Reloaded,
-    RevokeRequest, Revoked, Routes, Status,
-    Stopping,
+    RevokeRequest, Revoked, Routes, Status, Stopping,
 };
 use tokio::sync::oneshot;
 

@@ -126,12 +126,13 @@ async fn answer(
 ) -> Response {
     let (head, body) = request.into_parts();
     let (method, needed) = match head.uri.path() {
-        "/v1/status" | "/v1/routes" | "/v1/peers" | "/v1/flows" | "/v1/explain" | "/v1/members" | "/v1/metrics" => {
-            (Method::GET, Access::Read)
-        }
+        "/v1/status" | "/v1/routes" | "/v1/peers" | "/v1/flows" | "/v1/explain" | "/v1/members"
+        | "/v1/metrics" => (Method::GET, Access::Read),
         "/v1/drain" if head.method == Method::POST => (Method::POST, Access::Change),
         "/v1/drain" => (Method::GET, Access::Read),
-        "/v1/invite" | "/v1/revoke" | "/v1/reload" | "/v1/shutdown" => (Method::POST, Access::Change),
+        "/v1/invite" | "/v1/revoke" | "/v1/reload" | "/v1/shutdown" => {
+            (Method::POST, Access::Change)
+        }
         other => {
             return failure(
                 StatusCode::NOT_FOUND,

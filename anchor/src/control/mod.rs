@@ -24,9 +24,9 @@
 mod answers;
 mod carry;
 mod check;
+mod clones;
 mod drain;
 mod explain;
-mod clones;
 mod gossip;
 mod handshake;
 mod host;

@@ -143,7 +143,7 @@ pub struct Adverts {
     /// The adverts.
     #[n(0)]
     pub adverts: Vec<AgedAdvert>,
-    /// Whether the sender stopped at its limit: a digest now brings more.
+    /// Whether the receiver may lack more than fitted: a digest now brings it.
     #[n(1)]
     pub more: bool,
 }

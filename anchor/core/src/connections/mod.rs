@@ -321,7 +321,8 @@ impl Connections {
         while let Some(ix) = next {
             next = self.store.after(ix);
             let entry = &self.store[ix];
-            let is_talk = entry.state == State::Datagram && entry.key.wire.protocol != Protocol::ICMP.0;
+            let is_talk =
+                entry.state == State::Datagram && entry.key.wire.protocol != Protocol::ICMP.0;
             if is_talk && now.since(entry.last) < DATAGRAM_CLAIM {
                 return false;
             }
