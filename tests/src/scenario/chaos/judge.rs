@@ -177,7 +177,7 @@ fn own_holders<'a>(answers: &[Answer<'a>], request: &Request) -> Vec<&'a str> {
     let before = answers
         .iter()
         .rev()
-        .find(|(asked, _, _)| *asked <= request.began);
+        .find(|(_, given, _)| *given <= request.began);
     let during = answers
         .iter()
         .filter(|(asked, given, _)| *asked <= request.ended && *given >= request.began);
@@ -354,6 +354,23 @@ mod tests {
         );
 
         assert_eq!(judged.violations.len(), 1, "{judged}");
+    }
+
+    #[test]
+    fn an_answer_that_waited_across_the_move_does_not_hide_the_holder_before() {
+        let story = Story::new();
+        let killed = [story.done(Fault::Kill, 0, 10.0, 12.1)];
+
+        let judged = story.judge(
+            &killed,
+            story.seen(&[
+                (9.9, 9.95, Ok("a")),
+                (9.98, 11.9, Ok("b")),
+                (10.04, 11.84, Err(ErrorKind::ConnectionReset)),
+            ]),
+        );
+
+        assert!(judged.violations.is_empty(), "{judged}");
     }
 
     #[test]
