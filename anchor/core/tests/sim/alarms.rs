@@ -339,7 +339,7 @@ fn loss_moves_no_flow_up_to_a_tenth_and_hardly_any_at_a_fifth() {
                 if bar.is_some_and(|bar| watch.alarms.len() > bar) {
                     broken.push((name, traffic, paths, watch.alarms.len()));
                 }
-                assert!(watch.sent > 1_000 * hours, "{} were sent", watch.sent);
+                assert!(watch.sent > 100 * hours, "{} were sent", watch.sent);
                 cells.push(watch.alarms.len().to_string());
             }
         }

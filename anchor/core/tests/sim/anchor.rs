@@ -61,6 +61,15 @@ pub(crate) enum Condition {
     Off,
 }
 
+/// A handshake begun and not finished.
+pub(crate) struct Handshake {
+    pub(crate) with: usize,
+    /// The receiver index it is for: no two have the same.
+    pub(crate) number: u32,
+    pub(crate) initiator: Initiator,
+    pub(crate) began: Mono,
+}
+
 /// One anchor and its machine.
 pub(crate) struct Anchor {
     pub(crate) number: usize,
@@ -78,8 +87,8 @@ pub(crate) struct Anchor {
     /// How late timers fire.
     pub(crate) timer_lag: Duration,
     pub(crate) epoch: u64,
-    /// Handshakes under way: the peer and when it began.
-    pub(crate) handshakes: Vec<(usize, Initiator, Mono)>,
+    /// Handshakes under way.
+    pub(crate) handshakes: Vec<Handshake>,
     pub(crate) indices: u32,
     pub(crate) next_digest: Mono,
     pub(crate) next_dial: Mono,

@@ -11,7 +11,7 @@ use conflux_core::time::Mono;
 use conflux_proto::advert::SignedAdvert;
 use conflux_proto::control::{Adverts, Message};
 
-use crate::anchor::{peer, realm};
+use crate::anchor::{Handshake, peer, realm};
 use crate::link::Loss;
 use crate::world::{Happening, World};
 
@@ -55,8 +55,10 @@ pub(crate) struct Told {
 pub(crate) enum Content {
     Hello(Option<Box<SignedAdvert>>),
     Message(Box<Message>),
-    Noise1(Vec<u8>),
-    Noise2(Vec<u8>),
+    /// A handshake's number and first message.
+    Noise1(u32, Vec<u8>),
+    /// The same number and the second message.
+    Noise2(u32, Vec<u8>),
 }
 
 impl World {
@@ -226,16 +228,26 @@ impl World {
         let anchor = &mut self.anchors[at];
         anchor
             .handshakes
-            .retain(|(_, _, began)| now.since(*began) < HANDSHAKE_WITHIN);
-        if anchor.handshakes.iter().any(|(with, ..)| *with == other) {
+            .retain(|pending| now.since(pending.began) < HANDSHAKE_WITHIN);
+        if anchor
+            .handshakes
+            .iter()
+            .any(|pending| pending.with == other)
+        {
             return;
         }
         let seed = seed_of(&mut anchor.random);
         let local = anchor.local(&seed);
+        let number = local.index;
         let (initiator, first) =
             Initiator::start(local, self.remotes[other], &realm().id(), &PSK).expect("valid keys");
-        anchor.handshakes.push((other, initiator, now));
-        self.tell(at, other, Content::Noise1(first));
+        anchor.handshakes.push(Handshake {
+            with: other,
+            number,
+            initiator,
+            began: now,
+        });
+        self.tell(at, other, Content::Noise1(number, first));
     }
 
     /// Takes what was told.
@@ -264,8 +276,8 @@ impl World {
         match content {
             Content::Hello(advert) => self.greet(at, from, advert),
             Content::Message(message) => self.take_message(at, from, *message),
-            Content::Noise1(first) => self.answer_handshake(at, from, &first),
-            Content::Noise2(second) => self.finish_handshake(at, from, &second),
+            Content::Noise1(number, first) => self.answer_handshake(at, from, number, &first),
+            Content::Noise2(number, second) => self.finish_handshake(at, from, number, &second),
         }
         self.run_membership(at);
         self.settle(at);
@@ -342,7 +354,7 @@ impl World {
             .handle_advert(mono, unix, advert, age, from);
     }
 
-    fn answer_handshake(&mut self, at: usize, from: usize, first: &[u8]) {
+    fn answer_handshake(&mut self, at: usize, from: usize, number: u32, first: &[u8]) {
         if !self.may_shake(at, from) {
             return;
         }
@@ -357,23 +369,20 @@ impl World {
         anchor
             .plane
             .install(now, peer(from), self.keys[from], &keys);
-        self.tell(at, from, Content::Noise2(second));
+        self.tell(at, from, Content::Noise2(number, second));
     }
 
-    fn finish_handshake(&mut self, at: usize, from: usize, second: &[u8]) {
+    fn finish_handshake(&mut self, at: usize, from: usize, number: u32, second: &[u8]) {
         let anchor = &mut self.anchors[at];
         let now = anchor.now(self.at);
-        let begun = anchor
-            .handshakes
-            .iter()
-            .position(|(with, ..)| *with == from);
-        let Some((_, initiator, _)) = begun.map(|place| anchor.handshakes.remove(place)) else {
+        let is_asked = |pending: &Handshake| pending.with == from && pending.number == number;
+        let Some(place) = anchor.handshakes.iter().position(is_asked) else {
             return;
         };
-        if let Ok(keys) = initiator.finish(second) {
-            anchor
-                .plane
-                .install(now, peer(from), self.keys[from], &keys);
+        let pending = anchor.handshakes.remove(place);
+        if let Ok(keys) = pending.initiator.finish(second) {
+            let key = self.keys[from];
+            anchor.plane.install(now, peer(from), key, &keys);
         }
     }
 
@@ -389,10 +398,10 @@ impl World {
         // Handshakes of the connection before this one are over.
         self.anchors[at]
             .handshakes
-            .retain(|(with, ..)| *with != other);
+            .retain(|pending| pending.with != other);
         self.anchors[other]
             .handshakes
-            .retain(|(with, ..)| *with != at);
+            .retain(|pending| pending.with != at);
         let to = self.anchors[other].endpoints();
         let Some(&to) = to.iter().find(|to| !self.dead.contains(to)) else {
             return;
@@ -444,7 +453,7 @@ impl World {
         let Some(conn) = self.conns.get_mut(&pair).filter(|conn| conn.sides[side]) else {
             return;
         };
-        if is_cut {
+        if is_cut || !conn.parked[1 - side].is_empty() {
             conn.parked[1 - side].push(content);
             return;
         }

@@ -108,7 +108,7 @@ impl Machine {
             }
             Transport::Tcp(tcp) if tcp.destination_port == HTTP => {
                 let answers = self.server.take(&packet, &tcp, payload, self.is_serving);
-                (self.request(&packet, payload), answers)
+                (self.request(&packet, &who_of(tcp.window)), answers)
             }
             Transport::Tcp(tcp) if tcp.source_port == HTTP => {
                 let to = SocketAddr::new(packet.destination, tcp.destination_port);
@@ -196,7 +196,15 @@ impl Machine {
     }
 }
 
-fn last_byte(address: IpAddr) -> u8 {
+/// Returns whose segment has this window; nothing for one that an anchor made.
+fn who_of(window: u16) -> Vec<u8> {
+    match window.to_be_bytes() {
+        [0, _] => Vec::new(),
+        [anchor, host] => vec![anchor - 1, host],
+    }
+}
+
+pub(crate) fn last_byte(address: IpAddr) -> u8 {
     match address {
         IpAddr::V4(address) => address.octets()[3],
         IpAddr::V6(address) => address.octets()[15],

@@ -209,12 +209,12 @@ impl Model {
             self.breaches.push(Breach(text));
         }
         let witnesses = self.witnesses(peer, others);
-        let is_witnessed = |other: &usize| {
-            self.peers[*other]
-                .proven
-                .is_some_and(|proven| proven + window + LATE >= mono)
-        };
-        if !witnesses.is_empty() && !witnesses.iter().any(is_witnessed) {
+        // One that has failed tells nothing by its silence, but by its answer.
+        let is_witnessed = self.peers.iter().enumerate().any(|(other, state)| {
+            let proven = state.proven.filter(|_| other != peer);
+            proven.is_some_and(|proven| proven + window + LATE >= mono)
+        });
+        if !witnesses.is_empty() && !is_witnessed {
             let text = format!(
                 "5: {} left {peer} though none of {witnesses:?} answers either",
                 self.number
@@ -252,6 +252,8 @@ impl Model {
     /// A packet of a flow waits for a holder to answer.
     pub(crate) fn flow_held(&mut self, boot: Mono, key: FlowKey) {
         if let Some(pin) = self.pins.get_mut(&key) {
+            // After 15 minutes it begins anew, on the same holder too.
+            pin.is_used &= boot.since(pin.last) < IDLE;
             pin.last = boot;
         }
     }

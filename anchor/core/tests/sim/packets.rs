@@ -19,6 +19,8 @@ pub(crate) struct Segment {
     pub(crate) sequence: u32,
     pub(crate) acknowledgment: u32,
     pub(crate) flags: u8,
+    /// Whose segment it is in truth, in the one field that nobody on the way looks at.
+    pub(crate) window: u16,
 }
 
 /// Returns a UDP datagram.
@@ -38,7 +40,7 @@ pub(crate) fn tcp(from: SocketAddr, to: SocketAddr, segment: Segment, payload: &
     header[8..12].copy_from_slice(&segment.acknowledgment.to_be_bytes());
     header[12] = 5 << 4;
     header[13] = segment.flags;
-    header[14..16].copy_from_slice(&u16::MAX.to_be_bytes());
+    header[14..16].copy_from_slice(&segment.window.to_be_bytes());
     header[TCP_BYTES..].copy_from_slice(payload);
     finish(packet, from, to, Protocol::TCP, 16)
 }

@@ -10,7 +10,7 @@ use conflux_proto::taint::TaintSet;
 
 use crate::anchor::{Condition, Spec, peer};
 use crate::link::Loss;
-use crate::machine::{App, Work};
+use crate::machine::{App, Who, Work, last_byte};
 use crate::model::{Breach, Checked};
 use crate::nat::{Dependence, Nat};
 use crate::tcp::Dialogue;
@@ -280,7 +280,10 @@ fn draw_app(random: &mut fastrand::Rng, client: usize, number: usize) -> App {
         work: match random.u8(..4) {
             0 => Work::OneWay,
             1 => Work::Request,
-            _ => Work::Tcp(Dialogue::new()),
+            _ => Work::Tcp(Dialogue::new(Who {
+                anchor: client,
+                host: last_byte(from),
+            })),
         },
         gap: Duration::from_millis([40, 150, 400, 1_100, 4_000, 20_000][random.usize(..6)]),
         is_on: random.u8(..4) != 0,

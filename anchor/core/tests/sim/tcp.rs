@@ -8,7 +8,7 @@ use std::time::Duration;
 use conflux_core::packet::{Packet, Tcp, TcpFlags};
 use conflux_core::time::Mono;
 
-use crate::machine::{HTTP, Seen};
+use crate::machine::{HTTP, Seen, Who};
 use crate::packets::{ACK, RST, SYN, Segment, tcp};
 
 /// What is sent again first after this long, then after twice that, and so on.
@@ -28,6 +28,7 @@ pub(crate) struct Dialogue {
     unacknowledged: u32,
     wait: Duration,
     retry_at: Mono,
+    window: u16,
     pub(crate) resets: u32,
 }
 
@@ -39,8 +40,9 @@ enum State {
 }
 
 impl Dialogue {
-    pub(crate) const fn new() -> Self {
+    pub(crate) const fn new(who: Who) -> Self {
         Self {
+            window: u16::from_be_bytes([who.anchor + 1, who.host]),
             state: State::Closed,
             sequence: 0,
             expected: 0,
@@ -148,6 +150,7 @@ impl Dialogue {
             sequence: self.sequence,
             acknowledgment: if acknowledges { self.expected } else { 0 },
             flags,
+            window: self.window,
         };
         tcp(from, SocketAddr::new(to, HTTP), segment, payload)
     }
@@ -193,6 +196,7 @@ impl Server {
                 sequence,
                 acknowledgment,
                 flags,
+                window: u16::MAX,
             };
             vec![tcp(here, there, segment, &[])]
         };
@@ -219,6 +223,7 @@ impl Server {
                 sequence: served.sequence.wrapping_sub(1),
                 acknowledgment: served.expected,
                 flags: ACK,
+                window: u16::MAX,
             };
             return vec![tcp(here, there, answer, &[self.number])];
         }
@@ -227,6 +232,7 @@ impl Server {
             sequence: served.sequence,
             acknowledgment: served.expected,
             flags: ACK,
+            window: u16::MAX,
         };
         served.sequence = served.sequence.wrapping_add(1);
         vec![tcp(here, there, answer, &[self.number])]

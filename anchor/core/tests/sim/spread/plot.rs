@@ -8,6 +8,7 @@ const LEFT: f64 = 60.0;
 const RIGHT: f64 = 130.0;
 const TOP: f64 = 40.0;
 const BOTTOM: f64 = 50.0;
+const LINE_HEIGHT: f64 = 14.0;
 const COLOURS: [&str; 4] = ["#0b6e99", "#d9730d", "#0f7b6c", "#ad1a72"];
 
 /// A line: its name and its points, size and seconds.
@@ -22,7 +23,7 @@ pub(crate) fn chart(title: &str, lines: &[Line<'_>]) -> String {
     let least = points().map(|(size, _)| *size).fold(f64::MAX, f64::min);
     let most = points().map(|(size, _)| *size).fold(0.0, f64::max);
     let top = points().map(|(_, seconds)| *seconds).fold(0.0, f64::max);
-    let step = [0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0]
+    let step = [0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0]
         .into_iter()
         .find(|step| top / step <= 6.0)
         .unwrap_or(20.0);
@@ -54,7 +55,7 @@ pub(crate) fn chart(title: &str, lines: &[Line<'_>]) -> String {
             WIDTH - RIGHT
         ));
         put(format!(
-            r#"<text x="{:.1}" y="{:.1}" text-anchor="end">{seconds:.1} s</text>"#,
+            r#"<text x="{:.1}" y="{:.1}" text-anchor="end">{seconds:.2} s</text>"#,
             LEFT - 6.0,
             y + 4.0
         ));
@@ -86,14 +87,26 @@ pub(crate) fn chart(title: &str, lines: &[Line<'_>]) -> String {
             r#"<polyline points="{}" fill="none" stroke="{colour}" stroke-width="2"/>"#,
             places.join(" ")
         ));
-        if let Some((size, seconds)) = line.points.last() {
-            put(format!(
-                r#"<text x="{:.1}" y="{:.1}" fill="{colour}">{}</text>"#,
-                across(*size) + 6.0,
-                up(*seconds) + 4.0,
-                line.name
-            ));
-        }
+    }
+    // Names stand at the ends of their lines, one below the other where these meet.
+    let mut ends: Vec<(f64, f64, &str, &str)> = lines
+        .iter()
+        .zip(COLOURS)
+        .filter_map(|(line, colour)| {
+            let (size, seconds) = line.points.last()?;
+            Some((up(*seconds), across(*size), line.name, colour))
+        })
+        .collect();
+    ends.sort_by(|one, two| one.0.total_cmp(&two.0));
+    let mut free = 0.0_f64;
+    for (y, x, name, colour) in ends {
+        let y = y.max(free);
+        free = y + LINE_HEIGHT;
+        put(format!(
+            r#"<text x="{:.1}" y="{:.1}" fill="{colour}">{name}</text>"#,
+            x + 6.0,
+            y + 4.0
+        ));
     }
     put("</svg>".to_owned());
     svg
