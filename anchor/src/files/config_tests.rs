@@ -16,6 +16,20 @@ fn the_documented_template_is_the_default() {
 }
 
 #[test]
+fn a_file_that_others_can_write_is_refused() {
+    let directory = tempfile::tempdir().unwrap();
+    let layout = Layout::below(directory.path()).unwrap();
+    Config::default().save(&layout).unwrap();
+    for mode in [0o664, 0o646] {
+        fs::set_permissions(&layout.config, fs::Permissions::from_mode(mode)).unwrap();
+
+        let error = Config::load(&layout).unwrap_err().to_string();
+
+        assert!(error.contains("chmod go-w"), "{error}");
+    }
+}
+
+#[test]
 fn what_was_saved_is_read_back() {
     let directory = tempfile::tempdir().unwrap();
     let layout = Layout::below(directory.path()).unwrap();
