@@ -10,6 +10,7 @@ pub mod files;
 pub mod logging;
 pub mod netlink;
 pub mod poll;
+mod privileges;
 pub mod quic;
 mod run;
 pub mod service;

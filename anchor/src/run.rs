@@ -11,7 +11,7 @@ use tracing::{error, info, warn};
 use crate::api::{self, LocalSocket, Refusal};
 use crate::control::{self, Anchor, Asked, Carried, Ended};
 use crate::files::{Config, Layout, State};
-use crate::service;
+use crate::{privileges, service};
 
 /// Pause before an anchor whose interface was taken away starts anew.
 const PAUSE_BEFORE_RESTART: Duration = Duration::from_millis(500);
@@ -26,11 +26,13 @@ pub struct RunOptions {
     pub ticket: Option<String>,
 }
 
-/// Runs the anchor until it is told to stop, by a signal or the local socket.
+/// Runs the anchor until it is told to stop, by a signal or the local socket. The process can do
+/// less afterwards: it keeps CAP_NET_ADMIN and no other capability.
 ///
 /// # Errors
 /// When it cannot start, or cannot go on.
 pub fn run(options: RunOptions) -> anyhow::Result<()> {
+    privileges::give_up()?;
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(1)
         .enable_all()

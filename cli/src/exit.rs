@@ -79,6 +79,7 @@ impl From<ConfigError> for Failure {
         let exit = match &error {
             ConfigError::Missing { .. }
             | ConfigError::Newer { .. }
+            | ConfigError::Writable { .. }
             | ConfigError::Faulty { .. } => Exit::NotConfigured,
             ConfigError::Io { source, .. } => of_io(source),
         };

@@ -65,9 +65,7 @@ impl Hostile {
     pub fn take_over(anchor: &mut Anchor, taints: &[&str]) -> Self {
         let claimed = taints.iter().map(|taint| taint.parse().expect("a label"));
         anchor.kill();
-        let directory = anchor.host().outside_path(anchor.directory());
-        let layout = Layout::below(&directory).expect("the directory has a path");
-        let state = State::open(&layout).expect("the anchor had a state");
+        let state = state_of(anchor);
         let seed = state
             .read_key(StateFile::Identity)
             .expect("a readable identity");
@@ -180,6 +178,48 @@ impl Hostile {
         keys.is_some_and(|keys| self.sessions.install(now, victim.peer, &keys))
     }
 
+    /// Tells a victim whatever it likes.
+    pub fn tell(&self, victim: &Victim, message: &Message) {
+        self.say(victim.conn, message);
+    }
+
+    /// Says whether a victim still answers on its connection, and so has read all before.
+    pub fn is_heard(&mut self, victim: &Victim) -> bool {
+        const NUMBER: u64 = 0x0bad;
+        self.say(victim.conn, &Message::Ping(NUMBER));
+        let answered = self.hear(victim.conn, |message| {
+            matches!(message, Message::Pong(NUMBER)).then_some(())
+        });
+        answered.is_some()
+    }
+
+    /// Returns the key it took over.
+    pub fn identity(&self) -> &Identity {
+        &self.identity
+    }
+
+    /// Returns the credential it took over.
+    pub fn credential(&self) -> &Credential {
+        &self.credential
+    }
+
+    /// Returns its realm.
+    pub fn realm(&self) -> RealmId {
+        self.realm
+    }
+
+    /// Returns its advert of edition `sequence`, with an endpoint that is new each time.
+    pub fn advert_of(&self, sequence: u64) -> SignedAdvert {
+        let mut advert = self.advert().advert.claimed().clone();
+        advert.edition.sequence = sequence;
+        let port = u16::try_from(sequence % 60_000).unwrap_or(0) + 1;
+        advert.endpoints = vec![SocketAddr::from(([203, 0, 113, 1], port))];
+        SignedAdvert {
+            advert: Signed::sign(advert, self.identity.signing()),
+            credential: Some(self.credential.clone()),
+        }
+    }
+
     /// Sends an inner packet sealed with the keys of `victim`; under made-up keys of another
     /// session when there are none for it.
     ///
@@ -259,6 +299,17 @@ impl Hostile {
             tokio::time::timeout(PATIENCE, found).await.ok().flatten()
         })
     }
+}
+
+/// Returns the state directory of an anchor.
+///
+/// # Panics
+///
+/// When it has none yet.
+pub fn state_of(anchor: &Anchor) -> State {
+    let directory = anchor.host().outside_path(anchor.directory());
+    let layout = Layout::below(&directory).expect("the directory has a path");
+    State::open(&layout).expect("the anchor had a state")
 }
 
 /// Returns an IPv4 packet with a numbered UDP datagram, as [`crate::work::UdpSink`] counts them.

@@ -1,11 +1,12 @@
 //! Revocation: who is revoked is out within seconds everywhere, stays out over restarts and
 //! partitions, and takes along whom it should and nobody else.
 
+#![allow(clippy::unwrap_used, reason = "a test may stop")]
+
 use std::time::{Duration, Instant};
 
 use e2e::scenario::{SETTLE_LIMIT, SHARED_NETWORK};
 use e2e::{Anchor, Lab, Options, wait};
-use serde_json::Value;
 
 /// SPEC section 7: within seconds; the promise is five.
 const OUT_WITHIN: Duration = Duration::from_secs(5);
@@ -27,9 +28,9 @@ fn a_revoked_anchor_is_out_of_twenty_within_five_seconds() {
     assert!(taken < OUT_WITHIN, "{taken:?}");
     assert!(told.contains(victim.id()), "{told}");
     wait::until(OUT_WITHIN, "the revoked one to know", || {
-        has_warning(victim, "was revoked") && connected(victim) == 0
+        victim.warns("was revoked") && victim.connected() == 0
     });
-    let row = member(realm.first(), victim.id()).unwrap();
+    let row = realm.first().member(victim.id()).unwrap();
     assert_eq!(row["state"], "revoked");
 }
 
@@ -41,11 +42,7 @@ fn a_revocation_outlives_restarts_of_those_who_hold_it() {
     realm.wait_out(&victim, |anchor| anchor.id() != victim, OUT_WITHIN);
 
     for anchor in &realm.anchors {
-        let file = format!("{}/state/adverts", anchor.directory());
-        let file = anchor.host().outside_path(&file);
-        wait::until(SETTLE_LIMIT, "known anchors to be written down", || {
-            file.exists()
-        });
+        anchor.wait_written();
     }
     for anchor in &mut realm.anchors {
         anchor.kill();
@@ -53,14 +50,14 @@ fn a_revocation_outlives_restarts_of_those_who_hold_it() {
     }
 
     wait::until(SETTLE_LIMIT, "the two others to find each other", || {
-        connected(&realm.anchors[0]) == 1 && connected(&realm.anchors[1]) == 1
+        realm.anchors[0].connected() == 1 && realm.anchors[1].connected() == 1
     });
     wait::until(SETTLE_LIMIT, "the revoked one to be refused", || {
-        has_warning(&realm.anchors[2], "revoked")
+        realm.anchors[2].warns("revoked")
     });
-    assert_eq!(connected(&realm.anchors[2]), 0);
+    assert_eq!(realm.anchors[2].connected(), 0);
     assert_eq!(
-        member(&realm.anchors[1], &victim).unwrap()["state"],
+        realm.anchors[1].member(&victim).unwrap()["state"],
         "revoked"
     );
 }
@@ -82,7 +79,10 @@ fn a_revocation_made_in_a_partition_reaches_the_other_side_when_it_heals() {
         |anchor| near.iter().any(|one| one.id() == anchor.id()),
         OUT_WITHIN,
     );
-    assert!(sees(&far[0], &victim), "the other side cannot know yet");
+    assert!(
+        far[0].is_connected_with(&victim),
+        "the other side cannot know yet"
+    );
     realm.lab.everywhere().mend();
     let healed = Instant::now();
     realm.wait_out(&victim, |anchor| anchor.id() != victim, HEALED_WITHIN);
@@ -122,17 +122,17 @@ fn a_revoked_ticket_lets_nobody_in_and_takes_its_anchors_when_asked() {
     let by_stolen = Anchor::start(&lab.host("s"), &Options::default().joining(&stolen));
     let by_kept = Anchor::start(&lab.host("k"), &Options::default().joining(&kept));
     wait::until(SETTLE_LIMIT, "both to be members", || {
-        connected(&first) == 2
+        first.connected() == 2
     });
-    let ticket = member(&first, by_stolen.id()).unwrap()["ticket"]
+    let ticket = first.member(by_stolen.id()).unwrap()["ticket"]
         .as_str()
         .unwrap()
         .to_owned();
 
     first.say(["revoke", &ticket]);
 
-    assert_eq!(connected(&first), 2, "those who joined stay");
-    assert_eq!(member(&first, &ticket).unwrap()["state"], "revoked");
+    assert_eq!(first.connected(), 2, "those who joined stay");
+    assert_eq!(first.member(&ticket).unwrap()["state"], "revoked");
     let late = Anchor::start(&lab.host("late"), &Options::default().joining(&stolen));
     wait::until(SETTLE_LIMIT, "the latecomer to hear why", || {
         late.say(["status"])
@@ -142,9 +142,9 @@ fn a_revoked_ticket_lets_nobody_in_and_takes_its_anchors_when_asked() {
     first.say(["revoke", &stolen, "--with-anchors"]);
 
     wait::until(OUT_WITHIN, "the ticket's anchor to be out", || {
-        !sees(&first, by_stolen.id()) && !sees(&by_kept, by_stolen.id())
+        !first.is_connected_with(by_stolen.id()) && !by_kept.is_connected_with(by_stolen.id())
     });
-    assert!(sees(&first, by_kept.id()));
+    assert!(first.is_connected_with(by_kept.id()));
 }
 
 #[test]
@@ -154,12 +154,12 @@ fn only_issuers_revoke_and_only_what_is_theirs() {
     let issuer = first.invite("--issuer");
     let issuer = Anchor::start(&lab.host("issuer"), &Options::default().joining(&issuer));
     wait::until(SETTLE_LIMIT, "the issuer to be in", || {
-        connected(&first) == 1
+        first.connected() == 1
     });
     let ticket = issuer.invite("");
     let plain = Anchor::start(&lab.host("plain"), &Options::default().joining(&ticket));
     wait::until(SETTLE_LIMIT, "all to be in", || {
-        connected(&issuer) == 2 && connected(&plain) == 2
+        issuer.connected() == 2 && plain.connected() == 2
     });
 
     for (who, whom, code, words) in [
@@ -175,7 +175,7 @@ fn only_issuers_revoke_and_only_what_is_theirs() {
         assert!(answer.stderr.contains(words), "{whom}: {answer:?}");
     }
     wait::until(OUT_WITHIN, "the plain one to be out", || {
-        !sees(&first, plain.id())
+        !first.is_connected_with(plain.id())
     });
 }
 
@@ -200,7 +200,7 @@ impl Realm {
             realm
                 .anchors
                 .iter()
-                .all(|anchor| connected(anchor) == others)
+                .all(|anchor| anchor.connected() == others)
         });
         realm
     }
@@ -212,38 +212,9 @@ impl Realm {
     fn wait_out(&self, victim: &str, wanted: impl Fn(&Anchor) -> bool, limit: Duration) {
         wait::until(limit, "the revoked one to be out everywhere", || {
             let mut asked = self.anchors.iter().filter(|anchor| wanted(anchor));
-            asked.all(|anchor| !sees(anchor, victim))
+            asked.all(|anchor| !anchor.is_connected_with(victim))
         });
     }
-}
-
-fn sees(anchor: &Anchor, id: &str) -> bool {
-    let peers = anchor.peers();
-    peers
-        .iter()
-        .any(|peer| peer.anchor == id && peer.state == "connected")
-}
-
-fn connected(anchor: &Anchor) -> usize {
-    let peers = anchor.peers();
-    peers
-        .iter()
-        .filter(|peer| peer.state == "connected")
-        .count()
-}
-
-fn has_warning(anchor: &Anchor, words: &str) -> bool {
-    let status = anchor.json("status");
-    let warnings = status["warnings"].as_array().unwrap();
-    warnings
-        .iter()
-        .any(|warning| warning.as_str().unwrap().contains(words))
-}
-
-fn member(anchor: &Anchor, id: &str) -> Option<Value> {
-    let answer = anchor.json("members");
-    let members = answer["members"].as_array().unwrap();
-    members.iter().find(|row| row["id"] == id).cloned()
 }
 
 #[expect(

@@ -39,7 +39,7 @@ impl Access {
 }
 
 /// Returns the id of the group `conflux`, where the system has one.
-pub(super) fn conflux_group() -> Option<Gid> {
+pub(crate) fn conflux_group() -> Option<Gid> {
     Group::from_name(GROUP)
         .ok()
         .flatten()

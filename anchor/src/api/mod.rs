@@ -21,6 +21,7 @@ use conflux_proto::api::{
 };
 use tokio::sync::oneshot;
 
+pub(crate) use access::conflux_group;
 pub use access::{Access, has_group};
 pub use server::serve;
 pub use socket::{LocalSocket, SocketPath};

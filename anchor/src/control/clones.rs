@@ -1,17 +1,16 @@
-//! Cloned identities: two machines that use one key. A peer sees two of its connections with the
-//! key answer after different starts; the machines themselves see later statements that they did
-//! not make, or each other. Told in `status` on all of them; which is the copy only people know.
+//! Cloned identities: two machines that use one key. A peer hears one of them after the other, and
+//! so an earlier start after a later one; the machines themselves see later statements that they
+//! did not make, or each other. Told in `status`; which is the copy only people know.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use conflux_core::ids::PeerIx;
 use conflux_core::time::Mono;
-use conflux_proto::control::Message;
 use conflux_proto::id::AnchorKey;
 use tracing::warn;
 
 use super::Anchor;
-use crate::quic::ConnId;
 
 /// What was seen of clones is told this long: both of them are heard of several times within it.
 const TOLD_FOR: Duration = Duration::from_secs(30 * 60);
@@ -98,21 +97,10 @@ impl Clones {
 }
 
 impl Anchor {
-    /// A connection of `key` was accepted: those it had after another start either are dead, or
-    /// belong to another machine, which answers.
-    pub(super) fn ask_other_starts(&mut self, key: &AnchorKey, epoch: u64) {
-        let number = self.random.u64(1..);
-        for conn in self.peers.ask_other_starts(key, epoch, number) {
-            self.tell(conn, &Message::Ping(number));
-        }
-    }
-
-    /// A ping was answered: by a machine that should be gone, when it is one of those asked.
-    pub(super) fn hear_pong(&mut self, now: Mono, conn: ConnId, number: u64) {
-        let Some(key) = self.peers.is_other_start(conn, number) else {
-            return;
-        };
-        if self.clones.note(now, key) {
+    /// A peer said hello after start `epoch`. Starts only grow: an earlier one than before is
+    /// another machine's, or of a disk that was rolled back.
+    pub(super) fn watch_starts(&mut self, now: Mono, peer: PeerIx, key: AnchorKey, epoch: u64) {
+        if self.peers.goes_back(peer, epoch) && self.clones.note(now, key) {
             let anchor = key.id().short();
             warn!(%anchor, "cloned identity: two machines use it, and both are connected");
         }

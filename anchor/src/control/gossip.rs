@@ -11,6 +11,7 @@ use conflux_core::time::Mono;
 use conflux_proto::advert::{Leave, Reach, SignedAdvert};
 use conflux_proto::control::{Adverts, AgedAdvert, Digest, Message};
 use conflux_proto::id::AnchorKey;
+use conflux_proto::revocation::Target;
 use conflux_proto::signed::Signed;
 use tracing::{debug, info, warn};
 
@@ -377,6 +378,10 @@ impl Anchor {
             let advert = signed.advert.claimed();
             let is_ours = advert.realm == self.standing.realm
                 && advert.key != self.identity.key()
+                && !self
+                    .membership
+                    .revocations()
+                    .mentions(Target::Anchor(advert.key.id()))
                 && signed.advert.verify(&advert.key.0).is_ok();
             if is_ours {
                 let peer = self.peers.number(advert.key, now);

@@ -96,7 +96,6 @@ impl Anchor {
             accepted: false,
             epoch: 0,
             member: None,
-            asked: None,
         };
         self.peers.add_conn(conn_entry);
         match self.hello() {
@@ -273,7 +272,7 @@ impl Anchor {
         let Some((peer, surplus)) = self.peers.accept(conn, member, hello.epoch, now) else {
             return;
         };
-        self.ask_other_starts(&key, hello.epoch);
+        self.watch_starts(now, peer, key, hello.epoch);
         self.quic.bind(conn, peer);
         if let Some(surplus) = surplus {
             self.quic.close(surplus, "you have newer connections");
@@ -350,11 +349,10 @@ impl Anchor {
             Message::Admitted(admitted) => self.take_admission(now, admitted),
             Message::Ping(number) => self.tell(conn, &Message::Pong(number)),
             Message::Resting(resting) => self.take_resting(key, resting),
-            Message::Pong(number) => self.hear_pong(now, conn, number),
             Message::Revocations(said) => self.take_revocations(now, key, &said),
             Message::RevocationDigest(digest) => self.answer_revocation_digest(conn, &digest),
             // A second Hello says nothing new; refusals were handled before.
-            Message::Hello(_) | Message::Refused(_) => {}
+            Message::Hello(_) | Message::Pong(_) | Message::Refused(_) => {}
         }
     }
 

@@ -309,7 +309,12 @@ impl Anchor {
     }
 
     fn next_deadline(&self) -> Option<Mono> {
-        let wanted = self.wanted_peers();
+        let is_out = self.own_revocation().is_some();
+        let wanted = if is_out {
+            Vec::new()
+        } else {
+            self.wanted_peers()
+        };
         [
             Some(self.save_at),
             Some(self.digest_at),
@@ -317,8 +322,8 @@ impl Anchor {
             self.clones.due(),
             self.membership.poll_timeout(),
             self.peers.next_dial(wanted.into_iter()),
-            self.next_seed(),
-            self.seeds_resolve_at,
+            self.next_seed().filter(|_| !is_out),
+            self.seeds_resolve_at.filter(|_| !is_out),
             self.look_at_draining,
         ]
         .into_iter()
@@ -412,6 +417,10 @@ impl Anchor {
     }
 
     fn dial_due(&mut self, now: Mono) {
+        // Nobody would have it.
+        if self.own_revocation().is_some() {
+            return;
+        }
         for peer in self.wanted_peers() {
             if self.peers.take_dial(peer, now)
                 && let Some(key) = self.peers.get(peer).map(|peer| peer.key)

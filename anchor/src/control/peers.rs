@@ -40,8 +40,6 @@ pub(super) struct Conn {
     pub(super) epoch: u64,
     /// The rights it showed, once it is accepted.
     pub(super) member: Option<Member>,
-    /// The ping it was sent because another start of its key is connected.
-    pub(super) asked: Option<u64>,
 }
 
 /// A handshake begun by us.
@@ -78,6 +76,8 @@ pub(super) struct Peer {
     renewal_offered: Option<Mono>,
     /// Packets wanted keys for it while there was no connection.
     pub(super) is_needed: bool,
+    /// The latest start that has said hello.
+    last_start: u64,
     dial: Dial,
 }
 
@@ -116,6 +116,7 @@ impl Peers {
                 rotations_asked: 0,
                 renewal_offered: None,
                 is_needed: false,
+                last_start: 0,
                 dial,
             },
         );
@@ -188,35 +189,15 @@ impl Peers {
         Some((number, oldest.filter(|_| peer.conns.len() > MAX_CONNS)))
     }
 
-    /// Returns the connections of `key` after other starts than `epoch`, which are to be sent the
-    /// ping `number`: a living machine answers it.
-    pub(super) fn ask_other_starts(
-        &mut self,
-        key: &AnchorKey,
-        epoch: u64,
-        number: u64,
-    ) -> Vec<ConnId> {
-        let others = self
-            .conns
-            .values_mut()
-            .filter(|conn| conn.accepted && conn.key == *key && conn.epoch != epoch);
-        others
-            .map(|conn| {
-                conn.asked = Some(number);
-                conn.id
-            })
-            .collect()
-    }
-
-    /// Returns whose connection answered a ping of [`Self::ask_other_starts`], when another start
-    /// of the same key is still connected.
-    pub(super) fn is_other_start(&mut self, conn: ConnId, number: u64) -> Option<AnchorKey> {
-        let entry = self.conns.get_mut(&conn)?;
-        entry.asked.take_if(|asked| *asked == number)?;
-        let (key, epoch) = (entry.key, entry.epoch);
-        let mut all = self.conns.values();
-        all.any(|other| other.accepted && other.key == key && other.epoch != epoch)
-            .then_some(key)
+    /// Notes which start of a peer has said hello; true when a later one had before, which the same
+    /// machine does not undo.
+    pub(super) fn goes_back(&mut self, peer: PeerIx, epoch: u64) -> bool {
+        let Some(peer) = self.peers.get_mut(&peer) else {
+            return false;
+        };
+        let goes_back = epoch < peer.last_start;
+        peer.last_start = peer.last_start.max(epoch);
+        goes_back
     }
 
     /// Says whether a renewal may be offered now, and notes that it was.

@@ -58,7 +58,9 @@ pub fn read(path: &Path, max_bytes: u64) -> io::Result<Option<Vec<u8>>> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         Err(error) => return Err(error),
     };
-    let mut bytes = Vec::new();
+    // In one piece: a buffer that grows leaves copies behind, of secrets too.
+    let length = file.metadata()?.len().min(max_bytes);
+    let mut bytes = Vec::with_capacity(usize::try_from(length).unwrap_or(0).saturating_add(1));
     file.take(max_bytes + 1).read_to_end(&mut bytes)?;
     if bytes.len() as u64 > max_bytes {
         return Err(io::Error::other(format!(

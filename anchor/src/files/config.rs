@@ -3,8 +3,10 @@
 //! [`super::settings`].
 
 use std::fmt;
+use std::fs;
 use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -30,6 +32,8 @@ const MAX_FILE_BYTES: u64 = 256 * 1024;
 /// The longest the data thread may look before it sleeps: beyond it, whoever waits does not notice
 /// the wake-up.
 const MAX_SPIN: Duration = Duration::from_micros(1000);
+/// The bits of group and others.
+const WRITABLE_BY_OTHERS: u32 = 0o022;
 
 const TEMPLATE: &str = include_str!("template.toml");
 
@@ -94,6 +98,17 @@ pub enum ConfigError {
         path: PathBuf,
         /// Its version.
         found: i64,
+    },
+    /// Others could change it.
+    #[error(
+        "{path} can be written by others than its owner (mode {mode:04o}), who could change whom \
+         this machine trusts; `chmod go-w {path}` takes that back"
+    )]
+    Writable {
+        /// The file.
+        path: PathBuf,
+        /// Its permissions.
+        mode: u32,
     },
     /// Its text or its values are wrong.
     #[error("{path} was left as it is; it has {}", Faults(.faults))]
@@ -355,6 +370,13 @@ impl fmt::Display for Faults<'_> {
 }
 
 fn read(path: &Path) -> Result<Option<String>, ConfigError> {
+    let mode = fs::metadata(path).map_or(0, |metadata| metadata.permissions().mode() & 0o7777);
+    if mode & WRITABLE_BY_OTHERS != 0 {
+        return Err(ConfigError::Writable {
+            path: path.to_owned(),
+            mode,
+        });
+    }
     atomic::read_text(path, MAX_FILE_BYTES).map_err(|source| ConfigError::Io {
         path: path.to_owned(),
         source,

@@ -28,6 +28,9 @@ const MAX_FILE_BYTES: u64 = 64 * 1024 * 1024;
 /// The only mode the directory may have.
 const DIRECTORY_MODE: u32 = 0o700;
 
+/// The most that a file in it may allow.
+const FILE_MODE: u32 = 0o600;
+
 /// The files of the state directory that other modules fill; the bytes are theirs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum StateFile {
@@ -60,13 +63,13 @@ pub enum StateFile {
 /// Why the state cannot be used. Nothing was changed.
 #[derive(Debug, thiserror::Error)]
 pub enum StateError {
-    /// Somebody else's directory.
+    /// Somebody else's directory or file.
     #[error(
         "{path} belongs to user {owner}, not to user {us}: its owner could replace this \
          machine's identity; remove it or give it to user {us}"
     )]
     Foreign {
-        /// The directory.
+        /// The directory, or the file in it.
         path: PathBuf,
         /// Its owner.
         owner: u32,
@@ -121,6 +124,21 @@ pub struct InstallLock {
 }
 
 impl StateFile {
+    /// Every file.
+    const ALL: [Self; 11] = [
+        Self::Identity,
+        Self::RealmSecret,
+        Self::Realm,
+        Self::Credential,
+        Self::Epoch,
+        Self::Leases,
+        Self::Adverts,
+        Self::Revocations,
+        Self::Tickets,
+        Self::Ticket,
+        Self::JoinTold,
+    ];
+
     /// Returns the file's name inside the directory.
     pub fn name(self) -> &'static str {
         match self {
@@ -267,7 +285,10 @@ impl State {
         if let Err(error @ StateError::Newer { .. }) = self.read(file) {
             return Err(error);
         }
-        let mut bytes = Zeroizing::new(format!("conflux {} {VERSION}\n", file.name()).into_bytes());
+        let head = format!("conflux {} {VERSION}\n", file.name());
+        // In one piece: a buffer that grows leaves copies of secrets behind.
+        let mut bytes = Zeroizing::new(Vec::with_capacity(head.len() + content.len()));
+        bytes.extend_from_slice(head.as_bytes());
         bytes.extend_from_slice(content);
         let path = self.path(file);
         atomic::write(&path, &bytes, Mode::Secret).map_err(|source| StateError::Io { path, source })
@@ -410,9 +431,13 @@ impl State {
         if metadata.permissions().mode() & 0o777 != DIRECTORY_MODE {
             fs::set_permissions(path, fs::Permissions::from_mode(DIRECTORY_MODE)).map_err(told)?;
         }
-        Ok(Self {
+        let state = Self {
             directory: path.to_owned(),
-        })
+        };
+        for file in StateFile::ALL {
+            check_file(&state.path(file), us)?;
+        }
+        Ok(state)
     }
 
     fn path(&self, file: StateFile) -> PathBuf {
@@ -425,6 +450,36 @@ impl State {
             why: why.to_owned(),
         }
     }
+}
+
+/// Refuses a file that somebody else could change or has put there, and takes back rights that
+/// others have been given; the directory has kept them out so far.
+fn check_file(path: &Path, us: u32) -> Result<(), StateError> {
+    let told = |source| StateError::Io {
+        path: path.to_owned(),
+        source,
+    };
+    let metadata = match fs::symlink_metadata(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        found => found.map_err(told)?,
+    };
+    if !metadata.is_file() {
+        return Err(StateError::Damaged {
+            path: path.to_owned(),
+            why: "it is not a plain file".to_owned(),
+        });
+    }
+    if metadata.uid() != us {
+        return Err(StateError::Foreign {
+            path: path.to_owned(),
+            owner: metadata.uid(),
+            us,
+        });
+    }
+    if metadata.permissions().mode() & !FILE_MODE & 0o7777 != 0 {
+        fs::set_permissions(path, fs::Permissions::from_mode(FILE_MODE)).map_err(told)?;
+    }
+    Ok(())
 }
 
 #[cfg(test)]

@@ -40,6 +40,35 @@ fn a_directory_of_another_user_is_refused() {
 }
 
 #[test]
+fn a_file_open_to_others_is_closed_and_one_of_another_user_refused() {
+    let (_directory, layout, state) = fresh();
+    state.write(StateFile::RealmSecret, &[7; 32]).unwrap();
+    let path = layout.state.join("realm.seed");
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o4644)).unwrap();
+
+    State::open(&layout).unwrap();
+
+    let mode = fs::metadata(&path).unwrap().permissions().mode();
+    assert_eq!(mode & 0o7777, 0o600);
+    std::os::unix::fs::chown(&path, Some(12345), None).unwrap();
+    let error = State::open(&layout).unwrap_err().to_string();
+    assert!(
+        error.contains("realm.seed belongs to user 12345"),
+        "{error}"
+    );
+}
+
+#[test]
+fn a_link_in_place_of_a_file_is_refused() {
+    let (_directory, layout, _state) = fresh();
+    std::os::unix::fs::symlink("/dev/zero", layout.state.join("identity.seed")).unwrap();
+
+    let error = State::open(&layout).unwrap_err().to_string();
+
+    assert!(error.contains("not a plain file"), "{error}");
+}
+
+#[test]
 fn secrets_are_read_back_and_nobody_else_may_read_them() {
     let (_directory, layout, state) = fresh();
 

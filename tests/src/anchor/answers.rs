@@ -1,10 +1,15 @@
 //! What an anchor's tables say, read from `--json` as a script would: a missing field is a fault.
 
 use std::net::{IpAddr, SocketAddr};
+use std::time::Duration;
 
 use serde_json::Value;
 
 use super::Anchor;
+use crate::wait;
+
+/// News of peers is written down within two seconds; this is for a busy machine.
+const WRITTEN_WITHIN: Duration = Duration::from_secs(20);
 
 /// One row of `routes`.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -117,6 +122,46 @@ impl Anchor {
             .iter()
             .map(read)
             .collect()
+    }
+
+    /// Returns how many peers it is connected with.
+    pub fn connected(&self) -> usize {
+        let peers = self.peers();
+        let connected = peers.iter().filter(|peer| peer.state == "connected");
+        connected.count()
+    }
+
+    /// Says whether it is connected with the anchor of this id.
+    pub fn is_connected_with(&self, id: &str) -> bool {
+        let mut peers = self.peers().into_iter();
+        peers.any(|peer| peer.anchor == id && peer.state == "connected")
+    }
+
+    /// Returns the row of `members` with this id.
+    pub fn member(&self, id: &str) -> Option<Value> {
+        let answer = self.json("members");
+        let mut rows = list(&answer, "members").iter();
+        rows.find(|row| row["id"] == id).cloned()
+    }
+
+    /// Says whether `status` warns in these words.
+    pub fn warns(&self, words: &str) -> bool {
+        let warnings = list(&self.json("status"), "warnings").to_vec();
+        let mut texts = warnings.iter().filter_map(Value::as_str);
+        texts.any(|warning| warning.contains(words))
+    }
+
+    /// Waits until it has written down whom it knows, which a restart or a copy begins with.
+    ///
+    /// # Panics
+    ///
+    /// When it does not within [`WRITTEN_WITHIN`].
+    pub fn wait_written(&self) {
+        let file = format!("{}/state/adverts", self.directory());
+        let file = self.host().outside_path(&file);
+        wait::until(WRITTEN_WITHIN, "known anchors to be written down", || {
+            file.exists()
+        });
     }
 
     /// Returns the rows of `flows`.

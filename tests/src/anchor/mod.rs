@@ -220,13 +220,31 @@ impl Anchor {
         status.code()
     }
 
+    /// Waits for a signal to end its process; whether that dumped core.
+    pub fn ended_by_signal_within(&mut self, limit: Duration) -> Option<bool> {
+        use std::os::unix::process::ExitStatusExt;
+
+        let status = self.program.as_mut()?.wait_within(limit)?;
+        self.program = None;
+        status.signal().map(|_| status.core_dumped())
+    }
+
+    /// Returns the number of its process, as the machine that runs the tests sees it.
+    ///
+    /// # Panics
+    ///
+    /// When it does not run.
+    pub fn pid(&self) -> nix::unistd::Pid {
+        self.program.as_ref().expect("it runs").pid()
+    }
+
     /// Returns the resident memory of its process in bytes.
     ///
     /// # Panics
     ///
     /// When it does not run.
     pub fn resident_bytes(&self) -> u64 {
-        let pid = self.program.as_ref().expect("it runs").pid();
+        let pid = self.pid();
         let status = fs::read_to_string(format!("/proc/{pid}/status")).expect("it runs");
         let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
         let kilobytes = line.and_then(|line| line.split_whitespace().next());

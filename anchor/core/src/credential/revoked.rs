@@ -22,7 +22,7 @@ use conflux_proto::signed::{BadSignature, Signed, Version1};
 use thiserror::Error;
 
 use super::check::was_member;
-use super::{Bearer, Granter, Lineage, Member, Refused, Step, verify_chain};
+use super::{Bearer, GrantRefused, Granter, Lineage, Member, Refused, Step, verify_chain};
 use crate::time::UnixTime;
 
 /// The revocations an anchor holds; only grows.
@@ -113,8 +113,14 @@ pub fn revoke(
     now: UnixTime,
 ) -> Result<SignedRevocation, RevokeRefused> {
     let own = granter.rights(now).map_err(|error| match error {
-        super::GrantRefused::Granter(refused) => RevokeRefused::Authority(refused),
-        _ => RevokeRefused::NotAnIssuer,
+        GrantRefused::Granter(refused) => RevokeRefused::Authority(refused),
+        GrantRefused::NotAnIssuer
+        | GrantRefused::Taints { .. }
+        | GrantRefused::NoTaints
+        | GrantRefused::Advertise { .. }
+        | GrantRefused::Past
+        | GrantRefused::Chain(_)
+        | GrantRefused::Ticket(_) => RevokeRefused::NotAnIssuer,
     })?;
     let is_itself = |own: &Member| target == Target::Anchor(own.key.id());
     if own
@@ -224,6 +230,11 @@ impl Revocations {
                 && (could_grant || granted_by == Some(author.anchor))
                 && !self.is_void(author, effect.made_at)
         })
+    }
+
+    /// Says whether a revocation of `target` is held, with effect or without.
+    pub fn mentions(&self, target: Target) -> bool {
+        self.about.contains_key(&target)
     }
 
     /// Returns every statement, in the order of digests.

@@ -228,6 +228,8 @@ fn one_is_held_once_and_listed_by_stretches() {
     assert_eq!(held.insert(&revocation), Ok(false));
     let (place, listed) = held.between(0, u64::MAX).next().unwrap();
     assert_eq!((held.len(), listed), (1, &revocation));
+    assert!(held.mentions(anchor(&realm.plain)));
+    assert!(!held.mentions(anchor(&realm.first)));
     assert_eq!(held.between(place, place).count(), 1);
     assert_eq!(held.between(place + 1, u64::MAX).count(), 0);
     assert_eq!(held.between(9, 3).count(), 0);

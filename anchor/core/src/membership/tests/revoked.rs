@@ -129,15 +129,14 @@ fn take(node: &mut Membership, messages: &[Message]) -> Vec<Message> {
     let mut answers = Vec::new();
     for message in messages {
         assert!(message.encode().is_ok());
-        match message {
-            Message::Revocations(said) => {
-                node.handle_revocations(START, &said.revocations, None);
-            }
-            Message::RevocationDigest(digest) => {
-                answers.extend(node.handle_revocation_digest(digest));
-            }
-            other => panic!("{other:?}"),
+        if let Message::Revocations(said) = message {
+            node.handle_revocations(START, &said.revocations, None);
+            continue;
         }
+        let Message::RevocationDigest(digest) = message else {
+            panic!("{message:?}")
+        };
+        answers.extend(node.handle_revocation_digest(digest));
     }
     answers
 }

@@ -1,0 +1,151 @@
+//! A member that lies: what it says of others is not believed, what it says of itself is bounded,
+//! and the realm goes on.
+
+#![allow(clippy::unwrap_used, reason = "a test may stop")]
+
+use std::time::Duration;
+
+use conflux_anchor::files::StateFile;
+use conflux_proto::advert::Leave;
+use conflux_proto::control::{
+    Admitted, Adverts, AgedAdvert, Message, RevocationDigest, Revocations, Turn,
+};
+use conflux_proto::id::AnchorKey;
+use conflux_proto::revocation::{Revocation, SignedRevocation, Target};
+use conflux_proto::signed::{Signed, Version1};
+use e2e::hostile::{Hostile, Victim, state_of};
+use e2e::scenario::{Plan, Realm, SHARED_NETWORK};
+use e2e::wait;
+
+/// Longer than a lie takes to be judged.
+const JUDGED_WITHIN: Duration = Duration::from_secs(5);
+
+#[test]
+fn nobody_is_put_out_by_a_revocation_that_a_plain_member_signed() {
+    let (mut realm, mut hostile, victim) = infiltrated();
+    let target = Target::Anchor(realm.holders[1].anchor.id().parse().unwrap());
+    for by in [None, Some(hostile.identity().key())] {
+        let forged = revocation(&hostile, target, by);
+        let said = Message::Revocations(Revocations {
+            revocations: vec![forged],
+        });
+        hostile.tell(&victim, &said);
+    }
+    let every_place = RevocationDigest::new(Turn::Ask, 0, u64::MAX, 0..4000);
+    hostile.tell(&victim, &Message::RevocationDigest(every_place));
+
+    assert!(hostile.is_heard(&victim), "it is judged, and not by force");
+    assert_all_is_well(&mut realm);
+    assert_eq!(realm.holders[0].anchor.metric("anchor_revocations"), 0.0);
+    assert!(
+        realm.holders[0]
+            .anchor
+            .metric("anchor_adverts_refused_total")
+            >= 2.0
+    );
+}
+
+#[test]
+fn nobody_leaves_by_anothers_word() {
+    let (mut realm, mut hostile, victim) = infiltrated();
+    let speaks_for = key_of(&realm, 1);
+    for sequence in [1, u64::MAX] {
+        let leave = Leave {
+            version: Version1,
+            realm: hostile.realm(),
+            key: speaks_for,
+            edition: conflux_proto::advert::Edition {
+                epoch: u64::MAX,
+                sequence,
+            },
+        };
+        let forged = Signed::sign(leave, hostile.identity().signing());
+        hostile.tell(&victim, &Message::Leave(forged));
+    }
+
+    assert!(hostile.is_heard(&victim));
+    assert_all_is_well(&mut realm);
+}
+
+#[test]
+fn a_credential_of_somebody_else_is_not_taken() {
+    let (mut realm, mut hostile, victim) = infiltrated();
+    let before = realm.holders[0].anchor.say(["members", "--json"]);
+    let credential = hostile.credential().clone();
+    hostile.tell(&victim, &Message::Admitted(Admitted { credential }));
+
+    assert!(hostile.is_heard(&victim));
+    assert_eq!(realm.holders[0].anchor.say(["members", "--json"]), before);
+    assert_all_is_well(&mut realm);
+}
+
+#[test]
+fn a_member_that_says_something_new_all_the_time_is_heard_now_and_then() {
+    let (mut realm, mut hostile, victim) = infiltrated();
+    for batch in 0..40 {
+        let adverts = (0..50).map(|number| AgedAdvert {
+            advert: hostile.advert_of(2 + batch * 50 + number),
+            age_millis: 0,
+        });
+        let adverts = Adverts {
+            adverts: adverts.collect(),
+            more: false,
+        };
+        hostile.tell(&victim, &Message::Adverts(adverts));
+        assert!(hostile.is_heard(&victim), "batch {batch}");
+    }
+
+    wait::until(JUDGED_WITHIN, "the flood to be turned away", || {
+        realm.holders[0]
+            .anchor
+            .metric("anchor_adverts_too_often_total")
+            > 1500.0
+    });
+    assert_all_is_well(&mut realm);
+}
+
+/// Two holders, a client, and a second client that was taken over and is connected to the first
+/// holder.
+fn infiltrated() -> (Realm, Hostile, Victim) {
+    let mut realm = Realm::start(&Plan::of(2, 2));
+    let mut taken = realm.clients.pop().unwrap();
+    let mut hostile = Hostile::take_over(&mut taken.anchor, &["default"]);
+    let victim = hostile
+        .approach(realm.holders[0].host.ipv4())
+        .expect("a member is heard");
+    (realm, hostile, victim)
+}
+
+/// Everybody is still there and serves.
+fn assert_all_is_well(realm: &mut Realm) {
+    let client = &realm.clients[0];
+    assert!(client.get().is_ok());
+    let row = client.anchor.route(SHARED_NETWORK).unwrap();
+    assert_eq!(row.via.len(), 2, "{row:?}");
+    for holder in &realm.holders {
+        let mut peers = client.anchor.peers().into_iter();
+        assert!(peers.any(|peer| peer.anchor == holder.anchor.id() && peer.state == "connected"));
+    }
+}
+
+fn revocation(hostile: &Hostile, target: Target, by: Option<AnchorKey>) -> SignedRevocation {
+    let revocation = Revocation {
+        version: Version1,
+        realm: hostile.realm(),
+        target,
+        with_anchors: true,
+        by,
+        made_at: conflux_anchor::clock::unix().0,
+    };
+    SignedRevocation {
+        revocation: Signed::sign(revocation, hostile.identity().signing()),
+        authority: by.map(|_| hostile.credential().clone()),
+    }
+}
+
+/// Returns a holder's key, out of its state.
+fn key_of(realm: &Realm, place: usize) -> AnchorKey {
+    let state = state_of(&realm.holders[place].anchor);
+    let seed = state.read_key(StateFile::Identity).unwrap().unwrap();
+    conflux_core::identity::Identity::from_seed(&seed).key()
+}
