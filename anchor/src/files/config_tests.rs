@@ -11,7 +11,7 @@ fn the_documented_template_is_the_default() {
 
     Config::default().save(&layout).unwrap();
 
-    assert_eq!(std::fs::read_to_string(&layout.config).unwrap(), TEMPLATE);
+    assert_eq!(fs::read_to_string(&layout.config).unwrap(), TEMPLATE);
     assert_eq!(Config::load(&layout).unwrap(), Config::default());
 }
 
@@ -63,16 +63,16 @@ fn what_was_saved_is_read_back() {
 fn a_change_keeps_comments_unknown_keys_and_the_form_of_other_values() {
     let directory = tempfile::tempdir().unwrap();
     let layout = Layout::below(directory.path()).unwrap();
-    std::fs::create_dir_all(layout.config.parent().unwrap()).unwrap();
+    fs::create_dir_all(layout.config.parent().unwrap()).unwrap();
     let text = "# mine\nversion = 1\nlisten = [\n  '0.0.0.0:1', # first\n]\nlater = 7\n\
                 interface = \"an0\" # why\n\n[future]\nx = 1\n";
-    std::fs::write(&layout.config, text).unwrap();
+    fs::write(&layout.config, text).unwrap();
     let mut config = Config::load(&layout).unwrap();
 
     config.interface = "an1".parse().unwrap();
     config.save(&layout).unwrap();
 
-    let saved = std::fs::read_to_string(&layout.config).unwrap();
+    let saved = fs::read_to_string(&layout.config).unwrap();
     assert_eq!(config.unknown_keys, ["later", "future"]);
     for kept in [
         "# mine\n",
@@ -113,8 +113,8 @@ fn all_faults_are_told_at_once_and_the_file_is_left_alone() {
 fn a_newer_format_is_refused_and_never_overwritten() {
     let directory = tempfile::tempdir().unwrap();
     let layout = Layout::below(directory.path()).unwrap();
-    std::fs::create_dir_all(layout.config.parent().unwrap()).unwrap();
-    std::fs::write(&layout.config, "version = 2\nipv4 = { later = true }\n").unwrap();
+    fs::create_dir_all(layout.config.parent().unwrap()).unwrap();
+    fs::write(&layout.config, "version = 2\nipv4 = { later = true }\n").unwrap();
 
     let load = Config::load(&layout);
     let save = Config::default().save(&layout);
@@ -128,7 +128,7 @@ fn a_newer_format_is_refused_and_never_overwritten() {
         "{save:?}"
     );
     assert!(
-        std::fs::read_to_string(&layout.config)
+        fs::read_to_string(&layout.config)
             .unwrap()
             .starts_with("version = 2")
     );
