@@ -73,9 +73,6 @@ fn a_network_card_without_offloads_changes_nothing() {
 
     assert!(down.is_whole(), "{down:?}");
     assert!(up.is_whole(), "{up:?}");
-    for log in path.logs() {
-        assert_eq!(log.matches("no runs of frames").count(), 1, "{log}");
-    }
 }
 
 #[test]

@@ -262,6 +262,11 @@ impl Config {
         }
     }
 
+    /// Says whether a program is run as a check.
+    pub fn runs_programs(&self) -> bool {
+        matches!(self.check, Some(CheckSpec::Exec { .. }))
+    }
+
     fn take(&mut self, key: &str, item: &Item) -> Result<(), BadValue> {
         match key {
             "version" => match item.as_integer() {

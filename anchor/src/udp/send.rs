@@ -284,3 +284,26 @@ const MAX_REMEMBERED: usize = 256;
 /// Runs sent one by one before the path is tried again: some 40 MB, so that the attempt that
 /// fails is lost in the work.
 const RUNS_UNTIL_RETRY: u32 = 1024;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_first_address_that_takes_no_runs_is_told_and_only_once() {
+        let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+        let local = socket.local_addr().unwrap();
+        let mut socket = DataSocket::new(socket, local);
+        let [first, second] = [1, 2].map(|port| SocketAddr::new(local.ip(), port));
+
+        let before = socket.take_first_one_by_one();
+        socket.remember(first);
+        socket.remember(second);
+        let told = socket.take_first_one_by_one();
+        socket.remember(first);
+        let again = socket.take_first_one_by_one();
+
+        assert_eq!((before, told, again), (None, Some(first), None));
+        assert_eq!(socket.stats().fallbacks, 3);
+    }
+}

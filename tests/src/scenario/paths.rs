@@ -6,7 +6,6 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use super::realm::{ANSWER_LIMIT, Plan, Realm, at, port};
-use crate::anchor::Anchor;
 use crate::host::Host;
 use crate::lab::Lab;
 use crate::links::Conditions;
@@ -129,11 +128,6 @@ impl Path {
     pub fn limits_bytes(&self) -> [Option<u64>; 2] {
         let anchors = [&self.realm.clients[0].anchor, &self.realm.holders[0].anchor];
         anchors.map(|anchor| anchor.peers().first()?.packet_limit_bytes)
-    }
-
-    /// Returns all that client and holder have logged.
-    pub fn logs(&self) -> [String; 2] {
-        [&self.realm.clients[0].anchor, &self.realm.holders[0].anchor].map(Anchor::log)
     }
 
     /// Has both network cards do nothing for their hosts any more.
