@@ -60,8 +60,8 @@ pub struct Config {
     pub expose: Vec<Opening>,
     /// Whether `up` registers the boot service.
     pub boot_service: bool,
-    /// How long the data thread looks for packets before it sleeps; zero: not at all. At most
-    /// [`MAX_SPIN`].
+    /// How long the data thread looks for packets before it sleeps; zero: not at all. At most a
+    /// millisecond.
     pub spin: Duration,
     /// How much is logged.
     pub log_level: LogLevel,

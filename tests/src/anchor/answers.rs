@@ -155,7 +155,7 @@ impl Anchor {
     ///
     /// # Panics
     ///
-    /// When it does not within [`WRITTEN_WITHIN`].
+    /// When it does not within `WRITTEN_WITHIN`.
     pub fn wait_written(&self) {
         let file = format!("{}/state/adverts", self.directory());
         let file = self.host().outside_path(&file);
