@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use conflux_core::time::Mono;
 
-/// What [`Spin::worth`] counts up to, and where it starts; 8 vain waits in a row end the looking.
+/// What [`Spin::worth`] counts up to; from there 9 vain waits in a row end the looking.
 const FULL: u8 = 16;
 /// Looking is worth while at least this much is left.
 const ENOUGH: u8 = FULL / 2;
@@ -29,7 +29,7 @@ impl Spin {
         (self.worth >= ENOUGH && !self.span.is_zero()).then(|| now + self.span)
     }
 
-    /// Notes a wait that a packet ended, looking or asleep.
+    /// Notes how long the wait was that something ended, looking or asleep.
     pub(super) fn note(&mut self, waited: Duration) {
         self.worth = if waited <= self.span {
             (self.worth + 1).min(FULL)

@@ -235,16 +235,17 @@ impl Plane {
     /// Says whether a flow is on `peer`. One that lost its last holder, and found none since, goes
     /// to whoever of its group speaks first: it would wait for a packet from here otherwise.
     fn is_pinned_to(&mut self, now: Now, id: FlowId, peer: PeerIx) -> bool {
-        let Some(flow) = self.flows.get(id).copied() else {
+        let Some(flow) = self.flows.get(id) else {
             return false;
         };
         if let Some(holder) = flow.holder {
             return holder == peer;
         }
+        let reason = flow.reason;
         match self.candidates(flow.key.destination) {
             Ok((prefix_len, candidates)) if candidates.contains(&peer) => {
                 self.set_network(now.mono, id, prefix_len);
-                self.repin(now, id, Some(peer), flow.reason);
+                self.repin(now, id, Some(peer), reason);
                 true
             }
             Ok(_) | Err(_) => false,
