@@ -138,6 +138,31 @@ fn a_path_that_works_outlives_a_list_without_it() {
 }
 
 #[test]
+fn a_path_by_which_nobody_was_heard_gives_way_to_the_preferred_one() {
+    let mut realm = Realm::of_holders(3, 1);
+    let holder = 1;
+    let nowhere = Path {
+        socket: 0,
+        remote: SocketAddr::from(([203, 0, 113, 250], 9999)),
+    };
+    let works = Path {
+        socket: 0,
+        remote: realm.nodes[holder].endpoints[0],
+    };
+    let now = realm.now.mono;
+    let plane = &mut realm.nodes[0].plane;
+    plane.forget(peer(holder));
+    plane.set_paths(now, peer(holder), &[nowhere, works]);
+
+    // The control connection has found a way.
+    plane.set_paths(now, peer(holder), &[works, nowhere]);
+    realm.handshake(0, holder);
+    let sealed = realm.nodes[0].plane.sealer(peer(holder));
+
+    assert_eq!(sealed.map(|(_, path, _)| path).ok(), Some(works));
+}
+
+#[test]
 fn two_working_paths_do_not_alternate() {
     let mut realm = Realm::of_holders(3, 1);
     for turn in 0..100 {
