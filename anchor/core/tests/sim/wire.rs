@@ -203,6 +203,9 @@ impl World {
         let now = self.at;
         let to = path.remote;
         let Some(target) = self.site_of(to) else {
+            self.trace(2, from, || {
+                format!("frame {:02x} to nobody at {to}", bytes[0])
+            });
             return;
         };
         let anchor = &mut self.anchors[from];
