@@ -5,9 +5,11 @@ TARGET     := $(or $(CARGO_TARGET_DIR),$(CURDIR)/target)
 CONFLUX    := $(TARGET)/release/conflux
 SUDO       := $(if $(filter 0,$(shell id -u)),,sudo)
 SOAK_CASES ?= 20000
+FUZZ_SECONDS ?= 20
+FUZZ_TARGETS := frames messages statements tickets requests packets core
 ARGS       ?=
 
-.PHONY: help build setup test lint deny unit e2e soak bench demo show up down uninstall
+.PHONY: help build setup test lint deny unit e2e soak fuzz bench demo show up down uninstall
 
 help:
 	@echo "make up [ARGS=..]   build, install and start on this machine"
@@ -18,6 +20,7 @@ help:
 	@echo "make test           install what is missing, then every check (lint, deny, unit, e2e)"
 	@echo "make bench          the benchmarks of the packet way (docs/performance.md)"
 	@echo "make soak           the randomised tests, for long (SOAK_CASES=$(SOAK_CASES) each)"
+	@echo "make fuzz           the fuzz targets (FUZZ_SECONDS=$(FUZZ_SECONDS) each)"
 
 build:
 	packaging/setup.sh build
@@ -52,6 +55,12 @@ e2e: build
 soak:
 	PROPTEST_CASES=$(SOAK_CASES) $(CARGO) nextest run --locked --release \
 	  --features conflux-core/soak -p conflux-proto -p conflux-core
+
+# Needs cargo-fuzz; what it finds stays in fuzz/artifacts.
+fuzz:
+	cd fuzz && for target in $(FUZZ_TARGETS); do \
+	  RUSTC_BOOTSTRAP=1 $(CARGO) fuzz run $$target -- -max_total_time=$(FUZZ_SECONDS) || exit 1; \
+	done
 
 demo show: build
 	packaging/setup.sh
