@@ -5,11 +5,14 @@ TARGET     := $(or $(CARGO_TARGET_DIR),$(CURDIR)/target)
 CONFLUX    := $(TARGET)/release/conflux
 SUDO       := $(if $(filter 0,$(shell id -u)),,sudo)
 SOAK_CASES ?= 20000
+CHAOS_MINUTES ?= 30
+# Random schedules of the simulation; `make test` runs a few dozen.
+SIM_SCHEDULES ?= 100000
 FUZZ_SECONDS ?= 20
 FUZZ_TARGETS := frames messages statements tickets requests packets core
 ARGS       ?=
 
-.PHONY: help build setup test lint deny unit e2e soak fuzz bench demo show up down uninstall
+.PHONY: help build setup test lint deny unit e2e soak fuzz bench demo show chaos up down uninstall
 
 help:
 	@echo "make up [ARGS=..]   build, install and start on this machine"
@@ -17,9 +20,11 @@ help:
 	@echo "make uninstall      stop and remove everything"
 	@echo "make demo           a realm of five machines on this one, told step by step"
 	@echo "make show           every promise measured on this machine, in a table (ARGS=..)"
+	@echo "make chaos          holders killed, cut, drained at random under load (ARGS=\"--minutes 30\")"
 	@echo "make test           install what is missing, then every check (lint, deny, unit, e2e)"
 	@echo "make bench          the benchmarks of the packet way (docs/performance.md)"
-	@echo "make soak           the randomised tests, for long (SOAK_CASES=$(SOAK_CASES) each)"
+	@echo "make soak           the randomised tests, for long (SOAK_CASES=$(SOAK_CASES) each), and the"
+	@echo "                    whole simulation (SIM_SCHEDULES=$(SIM_SCHEDULES), docs/failover.md), and chaos"
 	@echo "make fuzz           the fuzz targets (FUZZ_SECONDS=$(FUZZ_SECONDS) each)"
 
 build:
@@ -54,7 +59,10 @@ e2e: build
 
 soak:
 	PROPTEST_CASES=$(SOAK_CASES) $(CARGO) nextest run --locked --release \
-	  --features conflux-core/soak -p conflux-proto -p conflux-core
+	  --features conflux-core/soak -p conflux-proto -p conflux-core -E 'not binary(sim)'
+	SIM_SCHEDULES=$(SIM_SCHEDULES) $(CARGO) nextest run --locked --release --no-fail-fast \
+	  --success-output final --features conflux-core/soak -p conflux-core --test sim
+	$(MAKE) chaos ARGS="--minutes $(CHAOS_MINUTES)"
 
 # Needs cargo-fuzz; what it finds stays in fuzz/artifacts.
 fuzz:
@@ -62,7 +70,7 @@ fuzz:
 	  RUSTC_BOOTSTRAP=1 $(CARGO) fuzz run $$target -- -max_total_time=$(FUZZ_SECONDS) || exit 1; \
 	done
 
-demo show: build
+demo show chaos: build
 	packaging/setup.sh
 	$(CARGO) build --release --locked -p e2e --bins
 	$(SUDO) env CONFLUX_BIN="$(CONFLUX)" "$(TARGET)/release/$@" $(ARGS)

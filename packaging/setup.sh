@@ -12,7 +12,7 @@ as_root() {
 PATH="$PATH:/usr/sbin:/sbin"
 packages=""
 tools="nft:nftables ping:iputils-ping tcpdump:tcpdump ethtool:ethtool iperf3:iperf3 \
-  redis-server:redis-server nginx:nginx-light curl:curl socat:socat"
+  redis-server:redis-server nginx:nginx-light curl:curl socat:socat wrk:wrk"
 [ "${1:-}" = build ] && tools=""
 for pair in cc:gcc make:make ip:iproute2 $tools; do
   command -v "${pair%%:*}" >/dev/null 2>&1 || packages="$packages ${pair#*:}"

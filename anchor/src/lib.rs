@@ -2,6 +2,7 @@
 //! and decides nothing.
 
 pub mod api;
+mod check;
 pub mod clock;
 pub mod control;
 pub mod data;

@@ -27,12 +27,15 @@ pub struct RunOptions {
 }
 
 /// Runs the anchor until it is told to stop, by a signal or the local socket. The process can do
-/// less afterwards: it keeps CAP_NET_ADMIN and no other capability.
+/// less afterwards: it keeps CAP_NET_ADMIN and no other capability, but for those that a program
+/// as check takes.
 ///
 /// # Errors
 /// When it cannot start, or cannot go on.
 pub fn run(options: RunOptions) -> anyhow::Result<()> {
-    privileges::give_up()?;
+    // A configuration that cannot be read is reported where it is needed.
+    let config = Config::load(&options.layout).ok();
+    privileges::give_up(config.is_some_and(|config| config.runs_programs()))?;
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(1)
         .enable_all()

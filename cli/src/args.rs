@@ -2,12 +2,14 @@
 //! configuration file's. Reading it has no effect; a value that does not fit ends with exit 2
 //! before anything is written.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
+use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
+use conflux_anchor::files::CheckSpec;
 use conflux_anchor::files::settings::{
     self, BadValue, Endpoint, InterfaceName, Ipv4Choice, LogFormat, LogLevel, Opening, Taint,
 };
@@ -68,6 +70,12 @@ pub(crate) enum Command {
     Peers(TableFlags),
     /// Which holder each flow has
     Flows(TableFlags),
+    /// Why a flow is where it is: its holder, the other candidates, those left out
+    Explain(ExplainFlags),
+    /// Take no new flows, let old ones end
+    Drain(DrainFlags),
+    /// Take new flows again
+    Undrain,
     /// The credentials of anchors and tickets
     Members(TableFlags),
     /// Print a ticket that lets other machines join
@@ -118,6 +126,10 @@ pub(crate) struct UpFlags {
     #[arg(long, value_name = "NET", value_parser = setting(settings::parse_client_range))]
     pub(crate) client_range: Option<Setting<Ipv4Net>>,
 
+    /// How this machine's own service is checked; while it fails, others are not told of the
+    /// address: tcp:PORT, http://127.0.0.1:PORT/path, or exec:/path/of/program, run as nobody
+    #[arg(long, value_name = "SPEC", value_parser = setting(CheckSpec::from_str))]
+    pub(crate) check: Option<Setting<CheckSpec>>,
     /// Let only these ports in from the overlay, like tcp:80,udp:53 [default: all]
     #[arg(
         long,
@@ -165,6 +177,31 @@ pub(crate) struct TableFlags {
 }
 
 #[derive(Clone, Copy, Debug, Args)]
+pub(crate) struct ExplainFlags {
+    /// The destination: a shared address in either spelling, or an overlay address
+    #[arg(value_name = "ADDRESS", value_parser = parse_address)]
+    pub(crate) address: IpAddr,
+
+    /// A host behind this machine [default: this machine itself]
+    #[arg(long, value_name = "HOST", value_parser = parse_address)]
+    pub(crate) from: Option<IpAddr>,
+
+    #[command(flatten)]
+    pub(crate) table: TableFlags,
+}
+
+#[derive(Clone, Copy, Debug, Args)]
+pub(crate) struct DrainFlags {
+    /// Wait until nothing rests here any more, at most so long, like 30s or 10m; exit 1 then
+    #[arg(long, value_name = "TIME", value_parser = parse_wait)]
+    pub(crate) wait: Option<Duration>,
+
+    /// Print the daemon's JSON instead of a sentence
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Clone, Copy, Debug, Args)]
 pub(crate) struct UninstallFlags {
     /// Do not ask
     #[arg(long)]
@@ -189,7 +226,7 @@ pub(crate) struct InviteFlags {
     pub(crate) advertise: Vec<Advertise>,
 
     /// How long machines can join with it, like 30m, 24h or 7d
-    #[arg(long, value_name = "TIME", default_value = DEFAULT_EXPIRY, value_parser = parse_span)]
+    #[arg(long, value_name = "TIME", default_value = DEFAULT_EXPIRY, value_parser = parse_expiry)]
     pub(crate) expires: Duration,
 
     /// Let joiners invite others and renew credentials
@@ -255,6 +292,7 @@ impl UpFlags {
             interface,
             subnets,
             client_range,
+            check,
             expose,
             no_service,
             log_level,
@@ -268,6 +306,7 @@ impl UpFlags {
             && interface.is_none()
             && subnets.is_empty()
             && client_range.is_none()
+            && check.is_none()
             && expose.is_empty()
             && no_service.is_none()
             && log_level.is_none()
@@ -296,8 +335,32 @@ fn parse_advertise(text: &str) -> Result<Advertise, BadValue> {
     }
 }
 
-/// Reads a time with its unit: s, m, h, d or w, a minute to a year of it.
-fn parse_span(text: &str) -> Result<Duration, BadValue> {
+fn parse_address(text: &str) -> Result<IpAddr, BadValue> {
+    text.parse().map_err(|_| {
+        BadValue(format!(
+            "\"{text}\" is not an IP address, like 10.128.0.9 (names are not looked up)"
+        ))
+    })
+}
+
+/// A ticket is good for a minute to a year.
+fn parse_expiry(text: &str) -> Result<Duration, BadValue> {
+    let range = Duration::from_secs(60)..=Duration::from_secs(365 * 86_400);
+    parse_span(text, range, "a minute at least and 365d at most")
+}
+
+/// A wait takes a second to a week.
+fn parse_wait(text: &str) -> Result<Duration, BadValue> {
+    let range = Duration::from_secs(1)..=Duration::from_secs(7 * 86_400);
+    parse_span(text, range, "1s at least and 7d at most")
+}
+
+/// Reads a time with its unit, s, m, h, d or w, within `range`, which `limits` puts into words.
+fn parse_span(
+    text: &str,
+    range: RangeInclusive<Duration>,
+    limits: &str,
+) -> Result<Duration, BadValue> {
     let told = |why: &str| {
         BadValue(format!(
             "\"{text}\" is not a time like 30m, 24h or 7d: {why}"
@@ -324,10 +387,8 @@ fn parse_span(text: &str) -> Result<Duration, BadValue> {
         .ok()
         .and_then(|number| number.checked_mul(seconds))
         .map(Duration::from_secs)
-        .filter(|span| {
-            (Duration::from_secs(60)..=Duration::from_secs(365 * 86_400)).contains(span)
-        });
-    span.ok_or_else(|| told("it must be a minute at least and 365d at most"))
+        .filter(|span| range.contains(span));
+    span.ok_or_else(|| told(&format!("it must be {limits}")))
 }
 
 #[cfg(test)]
@@ -394,7 +455,7 @@ mod tests {
             ("24h", 86_400),
             ("365d", 31_536_000),
         ] {
-            assert_eq!(parse_span(text).unwrap(), Duration::from_secs(seconds));
+            assert_eq!(parse_expiry(text).unwrap(), Duration::from_secs(seconds));
         }
         for text in [
             "",
@@ -407,8 +468,10 @@ mod tests {
             "99999999999999999999w",
             "1µ",
         ] {
-            assert!(parse_span(text).is_err(), "{text}");
+            assert!(parse_expiry(text).is_err(), "{text}");
         }
+        assert_eq!(parse_wait("1s").unwrap(), Duration::from_secs(1));
+        assert!(parse_wait("0s").is_err() && parse_wait("8d").is_err());
     }
 
     #[test]

@@ -128,6 +128,11 @@ fn apply(flags: &UpFlags, config: &mut Config) -> Outcome {
         Some(Setting::Clear) => config.ipv4 = None,
         None => {}
     }
+    match &flags.check {
+        Some(Setting::To(check)) => config.check = Some(check.clone()),
+        Some(Setting::Clear) => config.check = None,
+        None => {}
+    }
     if let Some(taints) = list("--taint", &flags.taints)? {
         config.taints = TaintSet::new(taints).map_err(|refused| Exit::Usage.because(refused))?;
     }

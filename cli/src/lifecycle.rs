@@ -7,7 +7,7 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
-use conflux_anchor::files::{Config, Layout, State, StateFile};
+use conflux_anchor::files::{CheckSpec, Config, Layout, State, StateFile};
 use conflux_anchor::logging::{self, Target};
 use conflux_anchor::service::{self, Detached, Manager, Unit};
 use conflux_anchor::{RunOptions, run as run_daemon};
@@ -38,14 +38,22 @@ const FIRST_TICKET: Duration = Duration::from_secs(24 * 3600);
 pub(crate) fn up(layout: &Layout, flags: &UpFlags) -> Outcome {
     let configured = configure(layout, flags)?;
     let manager = service::manager(layout, &configured.now);
+    let mut lacks_rights = false;
     match &manager {
-        Manager::Systemd(unit) => unit.register(&binary()?)?,
+        Manager::Systemd(unit) => {
+            unit.register(&binary()?)?;
+            let runs_programs = matches!(configured.now.check, Some(CheckSpec::Exec { .. }));
+            lacks_rights = unit.allow_programs(runs_programs)? && runs_programs;
+        }
         Manager::Nobody(service::NobodyWhy::NotWanted) if Unit::of(layout).is_registered() => {
             Unit::of(layout).unregister()?;
         }
         Manager::Nobody(_) => {}
     }
-    let is_live = is_running(layout)? && !configured.has_new_ticket && reload(layout, &configured)?;
+    let is_live = is_running(layout)?
+        && !configured.has_new_ticket
+        && reload(layout, &configured)?
+        && !lacks_rights;
     let status = if is_live {
         wait_ready(layout, None)?
     } else {

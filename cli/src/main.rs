@@ -4,7 +4,9 @@
 mod args;
 mod client;
 mod configure;
+mod drain;
 mod exit;
+mod explain;
 mod lifecycle;
 mod realm;
 mod show;
@@ -54,6 +56,9 @@ fn dispatch(cli: Cli) -> Outcome {
         Command::Routes(flags) => tables::print(&layout, "/v1/routes", flags, show::routes),
         Command::Peers(flags) => tables::print(&layout, "/v1/peers", flags, show::peers),
         Command::Flows(flags) => tables::print(&layout, "/v1/flows", flags, show::flows),
+        Command::Explain(flags) => explain::explain(&layout, &flags),
+        Command::Drain(flags) => drain::drain(&layout, &flags),
+        Command::Undrain => drain::undrain(&layout),
         Command::Members(flags) => tables::print(&layout, "/v1/members", flags, trust::members),
         Command::Invite(flags) => tables::invite(&layout, &flags),
         Command::Revoke(flags) => trust::revoke(&layout, &flags),

@@ -4,10 +4,11 @@
 use std::fmt::Display;
 
 use conflux_proto::api::{
-    Direction, FlowRow, Flows, PeerConnections, Peers, Routes, Status, short_id,
+    Check, Direction, FlowRow, Flows, PeerConnections, Peers, Routes, Status, short_id,
 };
 use ipnet::{IpNet, Ipv6Net};
 
+use crate::drain;
 use crate::table::Table;
 
 /// Returns the screen of `status`.
@@ -64,6 +65,14 @@ pub(crate) fn status(status: &Status) -> String {
         ("credential", credential),
         ("uptime", span(status.uptime_seconds)),
     ];
+    if let Some(drain) = &status.drain {
+        let since = span(drain.since_seconds);
+        let left = drain::left(drain, status.id_letters);
+        rows.push(("draining", format!("for {since}. {left}")));
+    }
+    if let Some(check) = &status.check {
+        rows.push(("check", self::check(check)));
+    }
     if let Some(joining) = &status.joining {
         let why = joining
             .last_error
@@ -89,6 +98,24 @@ pub(crate) fn status(status: &Status) -> String {
         text.push_str(&format!("warning     {warning}\n"));
     }
     text
+}
+
+fn check(check: &Check) -> String {
+    let withdrawn = if check.withdrawn {
+        ", address withdrawn"
+    } else {
+        ""
+    };
+    let error = check
+        .last_error
+        .as_ref()
+        .map_or_else(String::new, |error| format!(" (last run: {error})"));
+    format!(
+        "{} for {}{withdrawn}: {}{error}",
+        check.state,
+        span(check.since_seconds),
+        check.spec
+    )
 }
 
 /// Returns the table of `routes`.
@@ -215,7 +242,8 @@ fn joined<T: Display>(values: &[T], separator: &str) -> String {
         .join(separator)
 }
 
-fn network(network: IpNet, spelled: Option<Ipv6Net>) -> String {
+/// Returns a network with its other spelling.
+pub(crate) fn network(network: IpNet, spelled: Option<Ipv6Net>) -> String {
     spelled.map_or_else(
         || network.to_string(),
         |spelled| format!("{network} ({spelled})"),
@@ -243,7 +271,7 @@ fn connections(connections: PeerConnections) -> String {
 }
 
 /// Returns a round-trip time: below 1 ms rounded to 10 µs, below 1 s to 0.1 ms, else to 0.1 s.
-fn rtt(micros: u64) -> String {
+pub(crate) fn rtt(micros: u64) -> String {
     let tens = (micros + 5) / 10;
     if tens < 100 {
         return format!("{}µs", tens * 10);

@@ -94,6 +94,7 @@ fn peers_look_as_the_contract_has_them() {
                     endpoint: None,
                     packet_limit_bytes: None,
                     failed: false,
+                    draining: false,
                 },
             )
             .into(),
@@ -228,6 +229,8 @@ fn sample_status() -> Status {
         valid_until_unix: Some(1_798_675_200),
         joining: None,
         uptime_seconds: 61,
+        drain: None,
+        check: None,
         warnings: vec![],
     }
 }

@@ -11,8 +11,8 @@ use std::thread::JoinHandle;
 use conflux_anchor::api::{LocalSocket, QUEUE_LENGTH, Refusal, Request, serve};
 use conflux_anchor::files::{Config, State, StateFile};
 use conflux_proto::api::{
-    Flows, InterfaceStatus, Invite, MemberKind, Members, Peers, Reach, Reloaded, Revoked, Routes,
-    Status, Stopping,
+    Drain, DrainWait, Flows, InterfaceStatus, Invite, MemberKind, Members, Peers, Reach, Reloaded,
+    Revoked, Routes, Status, Stopping,
 };
 use support::Machine;
 use tokio::sync::mpsc;
@@ -22,6 +22,8 @@ use tokio::sync::mpsc;
 struct Script {
     asked: Vec<String>,
     refuse_reload: bool,
+    drained: u32,
+    never_empty: bool,
 }
 
 #[test]
@@ -51,6 +53,59 @@ fn tables_are_printed_and_json_is_the_daemons_own() {
     );
     assert_eq!(metrics.stdout, "anchor_route_groups 0\n");
     assert!(help.stdout.starts_with("# HELP"), "{}", help.stdout);
+    end(&machine, daemon);
+}
+
+#[test]
+fn a_drain_returns_at_once_or_waits_until_nothing_rests() {
+    let machine = configured("");
+    let (script, daemon) = play(&machine);
+
+    let at_once = machine.conflux(&["drain"]);
+    let waited = machine.conflux(&["drain", "--wait", "30s"]);
+    let ended = machine.conflux(&["undrain"]);
+
+    assert_eq!(at_once.code, 0, "{}", at_once.stderr);
+    assert!(at_once.stdout.contains("client1 (2)"), "{}", at_once.stdout);
+    assert_eq!(waited.code, 0, "{}", waited.stderr);
+    assert!(waited.stdout.starts_with("drained"), "{}", waited.stdout);
+    assert!(ended.stdout.contains("not draining any more"));
+    assert_eq!(
+        script.lock().unwrap().asked,
+        ["drain true", "drain true", "drain false"]
+    );
+    end(&machine, daemon);
+}
+
+#[test]
+fn a_drain_that_is_not_empty_in_time_is_a_failure_that_names_who_is_left() {
+    let machine = configured("");
+    let (script, daemon) = play(&machine);
+    script.lock().unwrap().never_empty = true;
+
+    let waited = machine.conflux(&["drain", "--wait", "1s"]);
+
+    assert_eq!(waited.code, 1);
+    assert!(
+        waited.stderr.contains("not empty in time") && waited.stderr.contains("client1 (2)"),
+        "{}",
+        waited.stderr
+    );
+    assert!(waited.stdout.is_empty());
+    end(&machine, daemon);
+}
+
+#[test]
+fn what_cannot_be_explained_is_a_failure_with_a_sentence() {
+    let machine = configured("");
+    let (_script, daemon) = play(&machine);
+
+    let unknown = machine.conflux(&["explain", "10.9.9.9"]);
+    let name = machine.conflux(&["explain", "printer"]);
+
+    assert_eq!(unknown.code, 1);
+    assert_eq!(unknown.stderr, "error: nobody advertises 10.9.9.9\n");
+    assert_eq!(name.code, 2);
     end(&machine, daemon);
 }
 
@@ -305,6 +360,20 @@ fn answer(request: Request, script: &mut Script) -> ControlFlow<()> {
             };
             drop(reply.send(Ok(flows)));
         }
+        Request::Explain(query, reply) => {
+            let text = format!("nobody advertises {}", query.address);
+            drop(reply.send(Err(Refusal::Unknown(text))));
+        }
+        Request::SetDrain(request, reply) => {
+            script.asked.push(format!("drain {}", request.draining));
+            script.drained = 0;
+            drop(reply.send(Ok(drain(request.draining, false))));
+        }
+        Request::Drain(reply) => {
+            // Empty when asked for the third time.
+            script.drained += 1;
+            drop(reply.send(Ok(drain(true, script.drained >= 3 && !script.never_empty))));
+        }
         Request::Metrics(reply) => {
             let text = "# HELP anchor_route_groups Groups.\nanchor_route_groups 0\n# EOF\n";
             drop(reply.send(Ok(text.to_owned())));
@@ -359,6 +428,21 @@ fn answer(request: Request, script: &mut Script) -> ControlFlow<()> {
     ControlFlow::Continue(())
 }
 
+fn drain(draining: bool, empty: bool) -> Drain {
+    let waits_for = DrainWait {
+        anchor: "client1".to_owned(),
+        flows: Some(2),
+    };
+    Drain {
+        version: 1,
+        draining,
+        since_seconds: 1,
+        empty,
+        flows: 2,
+        waits_for: if empty { vec![] } else { vec![waits_for] },
+    }
+}
+
 fn status() -> Status {
     Status {
         version: 1,
@@ -385,6 +469,8 @@ fn status() -> Status {
         valid_until_unix: None,
         joining: None,
         uptime_seconds: 0,
+        drain: None,
+        check: None,
         warnings: vec![],
     }
 }

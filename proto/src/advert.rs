@@ -72,6 +72,19 @@ pub struct Advert {
     /// frequent, credentials are long and change once a year.
     #[n(13)]
     pub credential: CredentialHash,
+    /// Whether it asks for no new flows. Written only when it does: releases that do not know the
+    /// field pass it on and go on sending new flows.
+    #[n(14)]
+    #[cbor(default, skip_if = "is_false")]
+    pub draining: bool,
+}
+
+#[expect(
+    clippy::trivially_copy_pass_by_ref,
+    reason = "the derived encoder hands it over so"
+)]
+fn is_false(value: &bool) -> bool {
+    !*value
 }
 
 impl Statement for Advert {
@@ -230,6 +243,7 @@ mod tests {
             reach: Reach::NatCone,
             aes: true,
             credential: CredentialHash([8; 32]),
+            draining: false,
         }
     }
 
@@ -241,6 +255,28 @@ mod tests {
         let read = Signed::<Advert>::from_bytes(&signed.to_bytes()).unwrap();
 
         assert_eq!(read.verify(&secret.public()), Ok(&advert()));
+    }
+
+    #[test]
+    fn draining_is_a_field_of_its_own_that_older_readers_skip() {
+        let plain = crate::signed::to_bytes(&advert());
+        let draining = Advert {
+            draining: true,
+            ..advert()
+        };
+        let bytes = crate::signed::to_bytes(&draining);
+
+        // One more entry of the map: its key and its value.
+        assert_eq!(bytes.len(), plain.len() + 2);
+        assert_eq!(
+            crate::signed::from_bytes::<Advert>(&bytes).unwrap(),
+            draining
+        );
+        assert!(
+            !crate::signed::from_bytes::<Advert>(&plain)
+                .unwrap()
+                .draining
+        );
     }
 
     #[test]

@@ -5,6 +5,12 @@
 //! Not for the wire between anchors (that is CBOR, in [`crate::control`]). Driven by the daemon's
 //! local server on one end and the CLI on the other.
 
+mod drain;
+mod explain;
+
+pub use drain::{Check, CheckState, Drain, DrainRequest, DrainWait};
+pub use explain::{Explain, ExplainedHolder, NextPacket};
+
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
@@ -69,6 +75,12 @@ pub struct Status {
     pub joining: Option<Joining>,
     /// Seconds since the daemon started.
     pub uptime_seconds: u64,
+    /// Set while this anchor drains.
+    #[serde(default)]
+    pub drain: Option<Drain>,
+    /// Set when the configuration has a check.
+    #[serde(default)]
+    pub check: Option<Check>,
     /// What needs the operator's action, one sentence each.
     pub warnings: Vec<String>,
 }
@@ -227,6 +239,9 @@ pub struct PeerRow {
     /// Whether this client holds it for failed (SPEC section 5); never said to others.
     #[serde(default)]
     pub failed: bool,
+    /// Whether it asks for no new flows.
+    #[serde(default)]
+    pub draining: bool,
 }
 
 /// How an anchor stands with a peer.
@@ -318,6 +333,15 @@ pub struct FlowRow {
     pub sent_bytes: u64,
     /// Bytes of packets from the holder.
     pub received_bytes: u64,
+    /// Packets to the holder; one that crosses the interface in one piece counts once.
+    #[serde(default)]
+    pub sent_packets: u64,
+    /// Packets from the holder.
+    #[serde(default)]
+    pub received_packets: u64,
+    /// Whether the holder drains: the flow leaves it once it is at rest.
+    #[serde(default)]
+    pub holder_drains: bool,
 }
 
 /// The body of `POST /v1/invite`.

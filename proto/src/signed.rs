@@ -10,6 +10,7 @@
 //! Reading does not check the signature: whose key it must be is the caller's to know.
 
 use std::fmt;
+use std::sync::{Arc, OnceLock};
 
 use ed25519_dalek::{Signature, Signer, SigningKey, VerifyingKey};
 use minicbor::bytes::ByteArray;
@@ -26,12 +27,17 @@ pub trait Statement: Encode<()> + for<'b> Decode<'b, ()> {
     const MAX_BYTES: usize;
 }
 
-/// A statement, the bytes it was read from, and a signature that is still to be checked.
-#[derive(Clone)]
-pub struct Signed<T> {
+/// A statement, the bytes it was read from, and a signature that is still to be checked. A copy
+/// shares all of it, the outcome of the check included: a store and the messages that pass on
+/// what is in it hold one statement once, and its signature is checked once.
+pub struct Signed<T>(Arc<Content<T>>);
+
+struct Content<T> {
     statement: T,
     body: Box<[u8]>,
     signature: [u8; 64],
+    /// The key that signed it, once that was found out.
+    signer: OnceLock<[u8; 32]>,
 }
 
 /// A secret Ed25519 key; wiped when dropped, never shown.
@@ -84,11 +90,7 @@ impl<T: Statement> Signed<T> {
     pub fn sign(statement: T, secret: &SigningSecret) -> Self {
         let body = to_bytes(&statement).into_boxed_slice();
         let signature = secret.0.sign(&message::<T>(&body)).to_bytes();
-        Self {
-            statement,
-            body,
-            signature,
-        }
+        Self::new(statement, body, signature)
     }
 
     /// Reads one from the whole of `bytes`, signature unchecked.
@@ -114,30 +116,35 @@ impl<T: Statement> Signed<T> {
     /// # Errors
     /// When it did not, or is not a key at all (small-order ones included).
     pub fn verify(&self, key: &[u8; 32]) -> Result<&T, BadSignature> {
-        let signature = Signature::from_bytes(&self.signature);
+        if self.0.signer.get() == Some(key) {
+            return Ok(&self.0.statement);
+        }
+        let signature = Signature::from_bytes(&self.0.signature);
         VerifyingKey::from_bytes(key)
-            .and_then(|key| key.verify_strict(&message::<T>(&self.body), &signature))
-            .map(|()| &self.statement)
-            .map_err(|_| BadSignature { label: T::LABEL })
+            .and_then(|key| key.verify_strict(&message::<T>(&self.0.body), &signature))
+            .map_err(|_| BadSignature { label: T::LABEL })?;
+        // Nobody but this key's owner could have signed it, so whoever was first is the only one.
+        let _ = self.0.signer.set(*key);
+        Ok(&self.0.statement)
     }
 
     /// Returns what is claimed, whether or not anybody signed it: to learn whose key to check.
     pub fn claimed(&self) -> &T {
-        &self.statement
+        &self.0.statement
     }
 
     /// Returns the hash that names this very statement and signature.
     pub fn hash(&self) -> [u8; 32] {
         let mut hasher = Sha256::new();
         hasher.update(b"conflux signed 1");
-        hasher.update(message::<T>(&self.body));
-        hasher.update(self.signature);
+        hasher.update(message::<T>(&self.0.body));
+        hasher.update(self.0.signature);
         hasher.finalize().into()
     }
 
     /// Returns the bytes of memory the signed bytes take.
     pub fn size_bytes(&self) -> usize {
-        self.body.len() + self.signature.len()
+        self.0.body.len() + self.0.signature.len()
     }
 
     fn from_parts(body: &[u8], signature: [u8; 64]) -> Result<Self, BadSigned> {
@@ -155,18 +162,30 @@ impl<T: Statement> Signed<T> {
             });
         }
         let statement = from_bytes(body).map_err(malformed::<T>)?;
-        Ok(Self {
+        Ok(Self::new(statement, body.into(), signature))
+    }
+
+    fn new(statement: T, body: Box<[u8]>, signature: [u8; 64]) -> Self {
+        Self(Arc::new(Content {
             statement,
-            body: body.into(),
+            body,
             signature,
-        })
+            signer: OnceLock::new(),
+        }))
+    }
+}
+
+impl<T> Clone for Signed<T> {
+    fn clone(&self) -> Self {
+        Self(Arc::clone(&self.0))
     }
 }
 
 impl<T> PartialEq for Signed<T> {
     /// Compares bytes: a statement signed twice over other bytes is another.
     fn eq(&self, other: &Self) -> bool {
-        self.body == other.body && self.signature == other.signature
+        let (one, two) = (&self.0, &other.0);
+        Arc::ptr_eq(one, two) || (one.body == two.body && one.signature == two.signature)
     }
 }
 
@@ -174,7 +193,7 @@ impl<T> Eq for Signed<T> {}
 
 impl<T: fmt::Debug> fmt::Debug for Signed<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Signed").field(&self.statement).finish()
+        f.debug_tuple("Signed").field(&self.0.statement).finish()
     }
 }
 
@@ -184,7 +203,10 @@ impl<T, C> Encode<C> for Signed<T> {
         e: &mut Encoder<W>,
         _: &mut C,
     ) -> Result<(), encode::Error<W::Error>> {
-        e.array(2)?.bytes(&self.body)?.bytes(&self.signature)?.ok()
+        e.array(2)?
+            .bytes(&self.0.body)?
+            .bytes(&self.0.signature)?
+            .ok()
     }
 }
 
@@ -356,6 +378,18 @@ mod tests {
         assert_eq!(signed.verify(&secret(1).public()), Ok(&note("hello")));
         assert!(signed.verify(&secret(2).public()).is_err());
         assert!(signed.verify(&[0; 32]).is_err());
+    }
+
+    #[test]
+    fn a_copy_that_was_checked_is_still_no_other_keys() {
+        let signed = Signed::sign(note("hello"), &secret(1));
+        let copy = signed.clone();
+        assert!(signed.verify(&secret(1).public()).is_ok());
+
+        assert_eq!(copy.verify(&secret(1).public()), Ok(&note("hello")));
+        assert!(copy.verify(&secret(2).public()).is_err());
+        assert_eq!(copy, signed);
+        assert_eq!(copy.to_bytes(), signed.to_bytes());
     }
 
     #[test]

@@ -257,6 +257,7 @@ impl Hostile {
             reach: Reach::Unknown,
             aes: true,
             credential: self.credential.hash(),
+            draining: false,
         };
         SignedAdvert {
             advert: Signed::sign(advert, self.identity.signing()),

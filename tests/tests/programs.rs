@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use e2e::host::Program;
 use e2e::scenario::{Plan, Realm};
+use e2e::work::start_nginx;
 use e2e::{Host, wait};
 
 #[test]
@@ -12,14 +13,8 @@ fn nginx_and_curl() {
     let realm = Realm::start(&Plan::of(1, 1));
     let holder = &realm.holders[0].host;
     let page = "a page of some length ".repeat(40_000);
-    fs::create_dir(holder.outside_path("/run/site")).unwrap();
+    let _nginx = start_nginx(holder, 8080);
     fs::write(holder.outside_path("/run/site/page"), &page).unwrap();
-    let settings = "daemon off; pid /run/nginx.pid; error_log /run/nginx.log; user root;
-        events {} http { access_log /run/access.log; client_body_temp_path /run/b;
-        proxy_temp_path /run/p; fastcgi_temp_path /run/f; uwsgi_temp_path /run/u;
-        scgi_temp_path /run/s; server { listen 8080; root /run/site; } }";
-    fs::write(holder.outside_path("/run/nginx.conf"), settings).unwrap();
-    let _nginx = start(holder, "nginx", &["-c", "/run/nginx.conf"]);
 
     let got = wait::until_some(Duration::from_secs(10), "nginx", || {
         let curl = ["-sSf", "-m", "5", "http://10.128.0.9:8080/page"];

@@ -3,10 +3,11 @@
 //! the round trips of probes and handshakes and the answers its connection notes measured, and
 //! reads costs when a flow draws. What a cost means for the draw is told in [`crate::choose`].
 //!
-//! * Round-trip time: EWMA, each sample counts [`RTT_WEIGHT`]. Unknown: the group's median, at
-//!   least [`RTT_UNKNOWN`].
+//! * Round-trip time: the least of the first [`RTT_FIRST`] samples, from then on EWMA, each sample
+//!   counts [`RTT_WEIGHT`]. Unknown: the group's median, at least [`RTT_UNKNOWN`].
 //! * Answer time: EWMA of `ln(1 + ms)` with time constant [`ANSWER_CONSTANT`], so that a sample's
-//!   weight follows from the time since the last one. As its last sample ages, a value slides
+//!   weight follows from the time since the last one; the first samples weigh the same, so that
+//!   one cold request does not decide for two minutes. As its last sample ages, a value slides
 //!   towards the group's median, and has reached it after [`ANSWER_LIFETIME`]. A holder without a
 //!   value counts as the median, and as zero when nobody in the group is measured.
 //!
@@ -22,6 +23,11 @@ use crate::time::Mono;
 
 /// The weight of one round-trip sample, the one TCP uses (RFC 6298).
 pub const RTT_WEIGHT: f64 = 1.0 / 8.0;
+
+/// The samples of which the least is taken: those of the probes a session starts with. They meet
+/// two anchors busy with handshakes, which only ever adds, and an idle path is not measured
+/// again until it is used.
+pub const RTT_FIRST: u8 = 3;
 
 /// The least cost of a holder whose round trip is not known yet: more than any within a city, so
 /// that measured near ones go first, less than one across an ocean.
@@ -76,6 +82,8 @@ pub struct Costs {
 #[derive(Clone, Copy, Default, Debug)]
 struct Record {
     rtt_secs: Option<f64>,
+    /// How many samples `rtt_secs` is of, counted up to [`RTT_FIRST`].
+    rtt_samples: u8,
     answer: Option<Answer>,
     last_answer: Option<Mono>,
     last_refused: Option<Mono>,
@@ -85,6 +93,8 @@ struct Record {
 struct Answer {
     /// The EWMA of `ln(1 + ms)`.
     log: f64,
+    /// How many samples it is of.
+    samples: u16,
     /// The time of the last sample.
     at: Mono,
 }
@@ -101,8 +111,13 @@ impl Costs {
     /// Takes a round trip that the session to `peer` has measured.
     pub fn handle_rtt(&mut self, _now: Mono, peer: PeerIx, rtt: Duration) {
         let sample = rtt.min(SAMPLE_LIMIT).as_secs_f64();
-        let known = &mut self.peers.entry(peer).or_default().rtt_secs;
-        *known = Some(known.map_or(sample, |old| old + RTT_WEIGHT * (sample - old)));
+        let record = self.peers.entry(peer).or_default();
+        record.rtt_secs = Some(match record.rtt_secs {
+            None => sample,
+            Some(least) if record.rtt_samples < RTT_FIRST => least.min(sample),
+            Some(old) => old + RTT_WEIGHT * (sample - old),
+        });
+        record.rtt_samples = record.rtt_samples.saturating_add(1).min(RTT_FIRST);
     }
 
     /// Takes the time from a request to its answer, the round trip already subtracted. Returns
@@ -180,13 +195,15 @@ impl Default for Costs {
 
 impl Record {
     fn sample(&mut self, now: Mono, log: f64) {
+        let samples = self.answer.map_or(0, |old| old.samples).saturating_add(1);
         let merged = self.answer.map_or(log, |old| {
             let gap = now.since(old.at).max(SAMPLE_SPACING);
             let weight = 1.0 - (-gap.as_secs_f64() / ANSWER_CONSTANT.as_secs_f64()).exp();
-            old.log + weight * (log - old.log)
+            old.log + weight.max(1.0 / f64::from(samples)) * (log - old.log)
         });
         self.answer = Some(Answer {
             log: merged,
+            samples,
             at: now,
         });
     }

@@ -10,7 +10,8 @@ pub enum Reason {
     New,
     /// The flow was idle for 15 minutes and was drawn again.
     Idle,
-    /// Its holder said goodbye or no longer advertises the network.
+    /// Its holder said goodbye, no longer advertises the network, or drains and the flow had come
+    /// to rest.
     Left,
     /// Its holder failed for this client.
     Failed,

@@ -45,9 +45,9 @@ impl Index {
         }
     }
 
-    /// Adds an entry that is not there yet, while there are fewer than the limit.
-    pub(crate) fn insert(&mut self, key: &impl Hash, place: u32) {
-        let hash = self.hash(key);
+    /// Adds an entry that is not there yet, while there are fewer than the limit; `hash` is
+    /// [`Self::hash`] of its key, here and below.
+    pub(crate) fn insert(&mut self, hash: u32, place: u32) {
         let mut at = self.home(hash);
         while self.words[at] != 0 {
             at = self.next(at);
@@ -56,9 +56,8 @@ impl Index {
         self.len += 1;
     }
 
-    /// Removes the entry of `key` at `place`.
-    pub(crate) fn remove(&mut self, key: &impl Hash, place: u32) {
-        let hash = self.hash(key);
+    /// Removes the entry at `place`.
+    pub(crate) fn remove(&mut self, hash: u32, place: u32) {
         let word = word_of(hash, place);
         let mut at = self.home(hash);
         while self.words[at] != word {
@@ -71,19 +70,31 @@ impl Index {
         self.close(at);
     }
 
-    /// Returns the place for which `is_it` holds among those whose key may be `key`.
+    /// Returns the hash under which an entry with this key stands.
     #[inline]
-    pub(crate) fn find(&self, key: &impl Hash, is_it: impl Fn(u32) -> bool) -> Option<u32> {
-        let hash = self.hash(key);
+    pub(crate) fn hash(&self, key: &impl Hash) -> u32 {
+        (self.state.hash_one(key) >> 32) as u32
+    }
+
+    /// Returns the place that [`Self::find`] looks at first, if its hash is this one: mostly the
+    /// one sought. One load, for those who want to know early what is worth fetching.
+    #[inline]
+    pub(crate) fn guess(&self, hash: u32) -> Option<u32> {
+        let word = self.words[self.home(hash)];
+        (word != 0 && hash_of(word) == hash).then(|| place_of(word))
+    }
+
+    /// Returns the place for which `is_it` holds among those whose hash this is.
+    #[inline]
+    pub(crate) fn find(&self, hash: u32, is_it: impl Fn(u32) -> bool) -> Option<u32> {
         let mut at = self.home(hash);
         loop {
             let word = self.words[at];
             if word == 0 {
                 return None;
             }
-            let place = (word as u32).wrapping_sub(1);
-            if hash_of(word) == hash && is_it(place) {
-                return Some(place);
+            if hash_of(word) == hash && is_it(place_of(word)) {
+                return Some(place_of(word));
             }
             at = self.next(at);
         }
@@ -109,10 +120,6 @@ impl Index {
         self.words[gap] = 0;
     }
 
-    fn hash(&self, key: &impl Hash) -> u32 {
-        (self.state.hash_one(key) >> 32) as u32
-    }
-
     const fn home(&self, hash: u32) -> usize {
         hash as usize & (self.words.len() - 1)
     }
@@ -124,6 +131,10 @@ impl Index {
 
 const fn word_of(hash: u32, place: u32) -> u64 {
     (hash as u64) << 32 | (place as u64 + 1)
+}
+
+const fn place_of(word: u64) -> u32 {
+    (word as u32).wrapping_sub(1)
 }
 
 const fn hash_of(word: u64) -> u32 {
@@ -142,30 +153,39 @@ mod tests {
         #[test]
         fn an_index_agrees_with_a_plain_map(
             seed in any::<u64>(),
+            hashes in 1_u16..=40,
             steps in proptest::collection::vec((any::<bool>(), 0_u16..40), 1..400)
         ) {
             const LIMIT: usize = 16;
             let mut index = Index::new(LIMIT, seed);
             let mut model = BTreeMap::new();
             let mut places: Vec<u16> = Vec::new();
+            // Few hashes for many keys: whoever shares one must still be told apart.
+            let hash = |index: &Index, key: u16| index.hash(&(key % hashes));
             for (is_added, key) in steps {
                 match (is_added, model.get(&key).copied()) {
                     (true, None) if model.len() < LIMIT => {
                         let place = places.len() as u32;
                         places.push(key);
-                        index.insert(&key, place);
+                        index.insert(hash(&index, key), place);
                         model.insert(key, place);
                     }
                     (false, Some(place)) => {
-                        index.remove(&key, place);
+                        index.remove(hash(&index, key), place);
                         model.remove(&key);
                     }
                     (true, _) | (false, None) => {}
                 }
                 prop_assert_eq!(index.len(), model.len());
                 for key in 0..40_u16 {
-                    let found = index.find(&key, |place| places[place as usize] == key);
+                    let hash_of_key = hash(&index, key);
+                    let found = index.find(hash_of_key, |place| places[place as usize] == key);
                     prop_assert_eq!(found, model.get(&key).copied());
+                    if let Some(place) = index.guess(hash_of_key) {
+                        let guessed = places[place as usize];
+                        prop_assert_eq!(hash(&index, guessed), hash_of_key);
+                        prop_assert_eq!(model.get(&guessed), Some(&place));
+                    }
                 }
             }
         }

@@ -4,17 +4,20 @@
 //!
 //! | request | asks | may ask |
 //! |---|---|---|
-//! | `GET /v1/status`, `/v1/routes`, `/v1/peers`, `/v1/flows`, `/v1/members` | [`conflux_proto::api`] | root, group `conflux` |
+//! | `GET /v1/status`, `/v1/routes`, `/v1/peers`, `/v1/flows`, `/v1/drain`, `/v1/members` | [`conflux_proto::api`] | root, group `conflux` |
+//! | `GET /v1/explain?address=A[&from=HOST]` | [`conflux_proto::api::Explain`] | root, group `conflux` |
 //! | `GET /v1/metrics` | Prometheus text | root, group `conflux` |
-//! | `POST /v1/invite`, `/v1/revoke`, `/v1/reload`, `/v1/shutdown` | [`conflux_proto::api`] | root |
+//! | `POST /v1/invite`, `/v1/revoke`, `/v1/drain`, `/v1/reload`, `/v1/shutdown` | [`conflux_proto::api`] | root |
 
 mod access;
 mod server;
 mod socket;
 
+use std::net::IpAddr;
+
 use conflux_proto::api::{
-    Flows, Invite, InviteRequest, Members, Peers, Reloaded, RevokeRequest, Revoked, Routes, Status,
-    Stopping,
+    Drain, DrainRequest, Explain, Flows, Invite, InviteRequest, Members, Peers, Reloaded,
+    RevokeRequest, Revoked, Routes, Status, Stopping,
 };
 use tokio::sync::oneshot;
 
@@ -40,6 +43,12 @@ pub enum Request {
     Peers(Reply<Peers>),
     /// The flows.
     Flows(Reply<Flows>),
+    /// Why a flow is where it is.
+    Explain(ExplainQuery, Reply<Explain>),
+    /// How far draining has come.
+    Drain(Reply<Drain>),
+    /// Begin or end draining.
+    SetDrain(DrainRequest, Reply<Drain>),
     /// All series in Prometheus text, with HELP and TYPE.
     Metrics(Reply<String>),
     /// The credentials known here.
@@ -56,12 +65,24 @@ pub enum Request {
     Shutdown(Reply<Stopping>),
 }
 
+/// What `explain` is asked about.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct ExplainQuery {
+    /// The destination.
+    pub address: IpAddr,
+    /// The client host; this machine when absent.
+    pub from: Option<IpAddr>,
+}
+
 /// Why the control loop did not do what was asked: a sentence for the operator.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum Refusal {
     /// What was asked for makes no sense here; asking again will not help.
     #[error("{0}")]
     Invalid(String),
+    /// What was asked about is not known here.
+    #[error("{0}")]
+    Unknown(String),
     /// It cannot be done now.
     #[error("{0}")]
     Unavailable(String),

@@ -1,14 +1,17 @@
 //! Serves the local socket: one HTTP/1.1 connection at a time per client, few clients, small
-//! requests, nothing that waits for ever. Hand-routed, because there are ten requests and each
+//! requests, nothing that waits for ever. Hand-routed, because there are a dozen requests and each
 //! answer to garbage is ours to word.
 
 use std::convert::Infallible;
 use std::io;
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use conflux_proto::api::{Failure, InviteRequest, RevokeRequest, SOFTWARE_HEADER, VERSION};
+use conflux_proto::api::{
+    DrainRequest, Failure, InviteRequest, RevokeRequest, SOFTWARE_HEADER, VERSION,
+};
 use http_body_util::{BodyExt, Full, Limited};
 use hyper::body::Incoming;
 use hyper::header::{ALLOW, CONTENT_TYPE, HeaderValue};
@@ -23,7 +26,7 @@ use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::{Semaphore, mpsc, oneshot};
 
 use super::access::Access;
-use super::{Refusal, Reply, Request};
+use super::{ExplainQuery, Refusal, Reply, Request};
 
 /// Clients at once; an operator, a scraper and a few scripts are far below.
 const MAX_CONNECTIONS: usize = 32;
@@ -123,9 +126,10 @@ async fn answer(
 ) -> Response {
     let (head, body) = request.into_parts();
     let (method, needed) = match head.uri.path() {
-        "/v1/status" | "/v1/routes" | "/v1/peers" | "/v1/flows" | "/v1/members" | "/v1/metrics" => {
-            (Method::GET, Access::Read)
-        }
+        "/v1/status" | "/v1/routes" | "/v1/peers" | "/v1/flows" | "/v1/explain" | "/v1/members"
+        | "/v1/metrics" => (Method::GET, Access::Read),
+        "/v1/drain" if head.method == Method::POST => (Method::POST, Access::Change),
+        "/v1/drain" => (Method::GET, Access::Read),
         "/v1/invite" | "/v1/revoke" | "/v1/reload" | "/v1/shutdown" => {
             (Method::POST, Access::Change)
         }
@@ -162,16 +166,25 @@ async fn answer(
         "/v1/routes" => json(ask(requests, Request::Routes).await),
         "/v1/peers" => json(ask(requests, Request::Peers).await),
         "/v1/flows" => json(ask(requests, Request::Flows).await),
+        "/v1/explain" => match explain_query(head.uri.query()) {
+            Ok(query) => json(ask(requests, |reply| Request::Explain(query, reply)).await),
+            Err(error) => failure(StatusCode::BAD_REQUEST, error),
+        },
+        "/v1/drain" if method == Method::GET => json(ask(requests, Request::Drain).await),
+        "/v1/drain" => match read_body::<DrainRequest>(body, |drain| drain.version).await {
+            Ok(drain) => json(ask(requests, |reply| Request::SetDrain(drain, reply)).await),
+            Err(response) => response,
+        },
         "/v1/metrics" => match ask(requests, Request::Metrics).await {
             Ok(text) => response(StatusCode::OK, PROMETHEUS, text.into_bytes()),
             Err(refusal) => refused(&refusal),
         },
         "/v1/members" => json(ask(requests, Request::Members).await),
-        "/v1/invite" => match read::<InviteRequest>(body, |invite| invite.version).await {
+        "/v1/invite" => match read_body::<InviteRequest>(body, |invite| invite.version).await {
             Ok(invite) => json(ask(requests, |reply| Request::Invite(invite, reply)).await),
             Err(response) => response,
         },
-        "/v1/revoke" => match read::<RevokeRequest>(body, |revoke| revoke.version).await {
+        "/v1/revoke" => match read_body::<RevokeRequest>(body, |revoke| revoke.version).await {
             Ok(revoke) => json(ask(requests, |reply| Request::Revoke(revoke, reply)).await),
             Err(response) => response,
         },
@@ -181,10 +194,31 @@ async fn answer(
     }
 }
 
-/// Reads a request's body, which says its version.
-async fn read<T: DeserializeOwned>(
+/// Reads `address=A[&from=HOST]`. Addresses need no escapes.
+fn explain_query(query: Option<&str>) -> Result<ExplainQuery, String> {
+    let mut address = None;
+    let mut from = None;
+    for part in query.unwrap_or_default().split('&') {
+        let (name, value) = part.split_once('=').unwrap_or((part, ""));
+        let place = match name {
+            "address" => &mut address,
+            "from" => &mut from,
+            // Of a later release, or none at all.
+            _ => continue,
+        };
+        let parsed: IpAddr = value
+            .parse()
+            .map_err(|_| format!("{name}: \"{value}\" is not an IP address"))?;
+        *place = Some(parsed);
+    }
+    let address = address.ok_or("an address is missing: /v1/explain?address=A[&from=HOST]")?;
+    Ok(ExplainQuery { address, from })
+}
+
+/// Reads a request's body, whose version `version` finds.
+async fn read_body<T: DeserializeOwned>(
     body: Incoming,
-    version: impl Fn(&T) -> u32,
+    version: impl FnOnce(&T) -> u32,
 ) -> Result<T, Response> {
     let limited = Limited::new(body, MAX_BODY_BYTES).collect();
     let bytes = match tokio::time::timeout(READ_LIMIT, limited).await {
@@ -204,8 +238,9 @@ async fn read<T: DeserializeOwned>(
     };
     let request: T = serde_json::from_slice(&bytes)
         .map_err(|error| failure(StatusCode::BAD_REQUEST, format!("the body: {error}")))?;
-    if version(&request) != VERSION {
-        let told = format!("version {} is not known, only {VERSION}", version(&request));
+    let version = version(&request);
+    if version != VERSION {
+        let told = format!("version {version} is not known, only {VERSION}");
         return Err(failure(StatusCode::BAD_REQUEST, told));
     }
     Ok(request)
@@ -241,6 +276,7 @@ fn json<T: Serialize>(answer: Result<T, Refusal>) -> Response {
 fn refused(refusal: &Refusal) -> Response {
     let status = match refusal {
         Refusal::Invalid(_) => StatusCode::BAD_REQUEST,
+        Refusal::Unknown(_) => StatusCode::NOT_FOUND,
         Refusal::Unavailable(_) => StatusCode::SERVICE_UNAVAILABLE,
         Refusal::Failed(_) => StatusCode::INTERNAL_SERVER_ERROR,
     };

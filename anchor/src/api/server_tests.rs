@@ -85,6 +85,66 @@ async fn garbage_is_answered_with_400_and_nothing_is_asked() {
 }
 
 #[tokio::test]
+async fn a_question_to_explain_reaches_the_control_loop_as_addresses() {
+    let (path, _directory) = start(|request| {
+        if let Request::Explain(query, reply) = request {
+            let told = format!("{} from {:?}", query.address, query.from);
+            reply.send(Err(Refusal::Unknown(told))).unwrap();
+        }
+    });
+
+    let plain = get(&path, "/v1/explain?address=10.128.0.9").await;
+    let both = get(&path, "/v1/explain?later=1&from=10.1.0.7&address=fd80::1").await;
+
+    assert!(plain.starts_with("HTTP/1.1 404 "), "{plain}");
+    assert!(plain.contains("10.128.0.9 from None"), "{plain}");
+    assert!(both.contains("fd80::1 from Some(10.1.0.7)"), "{both}");
+}
+
+#[tokio::test]
+async fn what_is_no_question_to_explain_is_told() {
+    let (path, _directory) = start(|request| panic!("{request:?}"));
+
+    for (query, word) in [
+        ("", "an address is missing"),
+        ("?from=10.1.0.7", "an address is missing"),
+        ("?address=", "is not an IP address"),
+        ("?address=printer", "is not an IP address"),
+        ("?address=10.0.0.1&from=x", "from:"),
+    ] {
+        let answer = get(&path, &format!("/v1/explain{query}")).await;
+
+        assert!(answer.starts_with("HTTP/1.1 400 "), "{query}: {answer}");
+        assert!(answer.contains(word), "{query}: {answer}");
+    }
+}
+
+#[tokio::test]
+async fn draining_is_asked_by_get_and_changed_by_post() {
+    let (path, _directory) = start(|request| {
+        if let Request::Drain(reply) = request {
+            reply
+                .send(Err(Refusal::Failed("asked".to_owned())))
+                .unwrap();
+        } else if let Request::SetDrain(drain, reply) = request {
+            let told = format!("set to {}", drain.draining);
+            reply.send(Err(Refusal::Failed(told))).unwrap();
+        }
+    });
+
+    let asked = get(&path, "/v1/drain").await;
+    let set = post(&path, "/v1/drain", r#"{"version":1,"draining":true}"#).await;
+    let other_version = post(&path, "/v1/drain", r#"{"version":2,"draining":true}"#).await;
+
+    assert!(asked.contains("asked"), "{asked}");
+    assert!(set.contains("set to true"), "{set}");
+    assert!(
+        other_version.starts_with("HTTP/1.1 400 "),
+        "{other_version}"
+    );
+}
+
+#[tokio::test]
 async fn other_paths_and_methods_are_told_apart() {
     let (path, _directory) = start(|request| panic!("{request:?}"));
 
@@ -130,6 +190,11 @@ fn start(mut control: impl FnMut(Request) + Send + 'static) -> (PathBuf, tempfil
         }
     });
     (path, directory)
+}
+
+async fn get(path: &PathBuf, target: &str) -> String {
+    let request = format!("GET {target} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n");
+    speak(path, request.as_bytes()).await
 }
 
 async fn post(path: &PathBuf, target: &str, body: &str) -> String {

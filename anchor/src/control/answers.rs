@@ -43,7 +43,7 @@ impl Anchor {
         // Whoever asked may have hung up: a reply that cannot be given is nobody's loss.
         match request {
             Request::Status(reply) => {
-                let _ = reply.send(Ok(self.status(now)));
+                let _ = reply.send(self.status(now).await);
             }
             Request::Routes(reply) => {
                 let _ = reply.send(Ok(self.routes_answer()));
@@ -53,6 +53,15 @@ impl Anchor {
             }
             Request::Flows(reply) => {
                 let _ = reply.send(self.flows_answer().await);
+            }
+            Request::Explain(query, reply) => {
+                let _ = reply.send(self.explain(query).await);
+            }
+            Request::Drain(reply) => {
+                let _ = reply.send(self.drain_answer(now).await);
+            }
+            Request::SetDrain(request, reply) => {
+                let _ = reply.send(self.set_drain(now, request).await);
             }
             Request::Metrics(reply) => {
                 let _ = reply.send(self.metrics(now).await);
@@ -86,14 +95,18 @@ impl Anchor {
         None
     }
 
-    fn status(&self, now: Mono) -> Status {
+    async fn status(&self, now: Mono) -> Result<Status, Refusal> {
+        let drain = match &self.drain {
+            Some(_) => Some(self.drain_answer(now).await?),
+            None => None,
+        };
         let key = self.identity.key();
         let connected = self
             .peers
             .iter()
             .filter(|(peer, _)| self.peers.is_connected(*peer))
             .count();
-        Status {
+        Ok(Status {
             version: VERSION,
             software: env!("CARGO_PKG_VERSION").to_owned(),
             ready: true,
@@ -139,8 +152,10 @@ impl Anchor {
                 last_error: self.last_join_error.clone(),
             }),
             uptime_seconds: now.since(self.started).as_secs(),
+            drain,
+            check: self.check_status(now),
             warnings: self.warnings(now),
-        }
+        })
     }
 
     /// What needs the operator's action, one sentence each.
@@ -201,6 +216,7 @@ impl Anchor {
                  overlay"
             ));
         }
+        warnings.extend(self.check_warning());
         warnings.extend(self.split_addresses());
         warnings
     }
@@ -331,6 +347,7 @@ impl Anchor {
                 .or_else(|| view.path.map(|path| path.remote)),
             packet_limit_bytes: view.limit_bytes.and_then(|bytes| u32::try_from(bytes).ok()),
             failed: view.is_failed,
+            draining: known.is_some_and(|known| known.advert().draining),
         })
     }
 
@@ -370,7 +387,7 @@ impl Anchor {
         })
     }
 
-    fn flow_row(&self, view: &FlowView) -> FlowRow {
+    pub(super) fn flow_row(&self, view: &FlowView) -> FlowRow {
         let flow = &view.flow;
         let destination = flow.key.destination;
         FlowRow {
@@ -379,8 +396,7 @@ impl Anchor {
                 Host::Behind(address) => Some(address),
             },
             destination,
-            network: IpNet::new(destination, flow.prefix_len)
-                .map_or_else(|_| destination.into(), |network| network.trunc()),
+            network: view.network(),
             holder: flow
                 .holder
                 .and_then(|holder| self.peers.get(holder))
@@ -391,6 +407,9 @@ impl Anchor {
             open_connections: view.connections,
             sent_bytes: flow.sent.bytes,
             received_bytes: flow.received.bytes,
+            sent_packets: flow.sent.packets,
+            received_packets: flow.received.packets,
+            holder_drains: view.holder_drains,
         }
     }
 
@@ -457,7 +476,7 @@ impl Anchor {
     }
 
     /// Returns how many letters keep all known ids apart.
-    fn letters(&self) -> usize {
+    pub(super) fn letters(&self) -> usize {
         let ids: Vec<String> = self
             .membership
             .entries()

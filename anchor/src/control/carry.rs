@@ -47,6 +47,8 @@ pub(crate) struct Carried {
     pub(super) remembered: BTreeMap<PeerIx, AnchorKey>,
     pub(super) epoch: u64,
     pub(super) started: Mono,
+    /// The check kept the shared address from others.
+    pub(super) withdrawn: bool,
     pub(super) was_reached: bool,
     pub(super) clones: Clones,
     pub(super) skewed: BTreeMap<AnchorKey, i64>,
@@ -71,6 +73,7 @@ impl Carried {
             remembered: BTreeMap::new(),
             epoch,
             started: now,
+            withdrawn: false,
             was_reached: false,
             clones: Clones::default(),
             skewed: BTreeMap::new(),
@@ -90,6 +93,7 @@ impl Carried {
 impl Anchor {
     /// Lets go of interface, sockets and connections, and returns the rest.
     pub(super) async fn end(mut self) -> Carried {
+        let withdrawn = self.is_withdrawn();
         self.save().await;
         self.quic
             .shut_down("starting anew with other settings", CLOSE_WITHIN)
@@ -102,6 +106,7 @@ impl Anchor {
             remembered: self.remembered,
             epoch: self.epoch,
             started: self.started,
+            withdrawn,
             was_reached: self.was_reached,
             clones: self.clones,
             skewed: self.skewed,

@@ -82,12 +82,7 @@ impl Anchor {
         };
         let own = Own {
             endpoints: self.endpoints(),
-            ipv4: self
-                .config
-                .ipv4
-                .as_ref()
-                .filter(|choice| choice.advertised)
-                .map(|choice| choice.address),
+            ipv4: self.shared_address().filter(|_| !self.is_withdrawn()),
             networks: self.config.subnets.clone(),
             taints: self.standing.taints(&self.config),
             reach: if self.was_reached {
@@ -97,6 +92,7 @@ impl Anchor {
             },
             aes: self.aes,
             credential,
+            draining: self.drain.is_some(),
         };
         self.membership.set_own(now, own);
         self.run_membership(now);
@@ -211,6 +207,7 @@ impl Anchor {
         if let Some(entry) = self.peers.get_mut(peer) {
             entry.was_connected = false;
             entry.has_keys = false;
+            entry.is_needed = false;
         }
     }
 
@@ -482,6 +479,7 @@ mod tests {
             reach: Reach::Unknown,
             aes: true,
             credential: CredentialHash([8; 32]),
+            draining: false,
         };
         AgedAdvert {
             advert: SignedAdvert {

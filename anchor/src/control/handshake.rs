@@ -145,7 +145,12 @@ impl Anchor {
             .map(|conn| conn.id)
         {
             Some(conn) => self.shake_hands(now, peer, conn),
-            None => self.hurry(now, peer),
+            None => {
+                if let Some(peer) = self.peers.get_mut(peer) {
+                    peer.is_needed = true;
+                }
+                self.hurry(now, peer);
+            }
         }
     }
 

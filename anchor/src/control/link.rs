@@ -145,6 +145,7 @@ impl Anchor {
             | Message::Noise2(_)
             | Message::Ping(_)
             | Message::Pong(_)
+            | Message::Resting(_)
             | Message::Revocations(_)
             | Message::RevocationDigest(_) => {
                 self.refuse(conn, RefusalCode::Protocol, "a Hello must come first");
@@ -347,6 +348,7 @@ impl Anchor {
             Message::Noise2(noise) => self.finish_handshake(conn, &noise),
             Message::Admitted(admitted) => self.take_admission(now, admitted),
             Message::Ping(number) => self.tell(conn, &Message::Pong(number)),
+            Message::Resting(resting) => self.take_resting(key, resting),
             Message::Revocations(said) => self.take_revocations(now, key, &said),
             Message::RevocationDigest(digest) => self.answer_revocation_digest(conn, &digest),
             // A second Hello says nothing new; refusals were handled before.

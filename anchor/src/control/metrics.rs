@@ -72,6 +72,25 @@ impl Anchor {
         );
         gauge(
             registry,
+            "draining",
+            "Whether this anchor asks for no new flows",
+            u64::from(self.drain.is_some()),
+        );
+        gauge(
+            registry,
+            "check_withdrawn",
+            "Whether the check of this machine's own service keeps its address from others",
+            u64::from(self.is_withdrawn()),
+        );
+        let check_failures = self.check_status(now).map_or(0, |check| check.failures);
+        counter(
+            registry,
+            "check_failures",
+            "Runs of the check of this machine's own service that failed",
+            check_failures,
+        );
+        gauge(
+            registry,
             "peers_connected",
             "Anchors with a control connection",
             connected as u64,

@@ -16,12 +16,17 @@
 //! | `clones` | identities that two machines use |
 //! | `routing` | from adverts to routes, paths and interface |
 //! | `host` | the interface and the machine's network |
-//! | `answers`, `metrics`, `reload` | the local socket |
+//! | `check` | what the check of this machine's own service means for its advert |
+//! | `drain` | holders that take no new flows, on both ends |
+//! | `answers`, `explain`, `metrics`, `reload` | the local socket |
 //! | `carry` | what an anchor that starts anew goes on with |
 
 mod answers;
 mod carry;
+mod check;
 mod clones;
+mod drain;
+mod explain;
 mod gossip;
 mod handshake;
 mod host;
@@ -46,6 +51,7 @@ use conflux_core::ids::PeerIx;
 use conflux_core::membership::Membership;
 use conflux_core::paths::Way;
 use conflux_core::plane::{Event, Path};
+use conflux_core::reason::Reason;
 use conflux_core::routes::Routes;
 use conflux_core::time::Mono;
 use conflux_proto::id::AnchorKey;
@@ -54,12 +60,14 @@ use tokio::time::{Instant, sleep_until};
 use tracing::{info, warn};
 
 use crate::api::Request;
+use crate::check::Ran;
 use crate::clock;
-use crate::data::DataHandle;
+use crate::data::{DataHandle, Notice};
 use crate::files::{Config, State};
 use crate::logging::RateLimit;
 use crate::quic::{DialTarget, QuicEvent, QuicHandle, SharedPaths};
 use clones::Clones;
+use drain::Draining;
 use host::{Facts, Host};
 use peers::Peers;
 use standing::Standing;
@@ -74,9 +82,6 @@ const SAVE_EVERY: Duration = Duration::from_secs(60);
 /// News of peers is written down this soon: a machine that has just joined and loses its power
 /// knows nobody otherwise, its ticket being used up.
 const SAVE_NEWS_WITHIN: Duration = Duration::from_secs(2);
-/// Realms up to this size connect everybody; more connections than this gain nothing, because
-/// floods and digests spread adverts.
-const FULL_MESH: usize = 64;
 
 /// How an anchor's run ended.
 #[derive(Debug)]
@@ -106,7 +111,7 @@ pub(crate) struct Anchor {
     host: Host,
     facts: Facts,
     data: DataHandle,
-    data_events: mpsc::Receiver<Event>,
+    notices: mpsc::Receiver<Notice>,
     routes: Arc<Routes>,
     /// Local addresses of the sockets, by the number the data thread has for them.
     sockets: Vec<SocketAddr>,
@@ -127,6 +132,17 @@ pub(crate) struct Anchor {
     adverts_changed: bool,
     digest_at: Mono,
     refreshes: gossip::Refreshes,
+    /// The check that is being run.
+    check: Option<check::Checked>,
+    /// Checks that were begun: numbers for their outcomes.
+    checkers: u64,
+    checked: mpsc::Receiver<Ran>,
+    check_outcomes: mpsc::Sender<Ran>,
+    /// Set while this anchor drains.
+    drain: Option<Draining>,
+    /// When flows on holders that drain are looked at, while there are such.
+    look_at_draining: Option<Mono>,
+    told_resting: BTreeMap<PeerIx, drain::Told>,
     /// Peers whose clocks differ much from ours: seconds ours is ahead.
     skewed: BTreeMap<AnchorKey, i64>,
     save_at: Mono,
@@ -150,10 +166,11 @@ struct Seed {
 /// What made the loop turn.
 enum Input {
     Quic(Option<QuicEvent>),
-    Data(Option<Event>),
+    Data(Option<Notice>),
     Host(Option<Facts>),
     Request(Option<Request>),
     Resolved(Vec<SocketAddr>),
+    Checked(Ran),
     Terminate,
     Timer,
 }
@@ -182,10 +199,11 @@ impl Anchor {
                 _ = terminate.recv() => Input::Terminate,
                 // The operator is heard also while peers flood this anchor with messages.
                 request = requests.recv() => Input::Request(request),
-                event = self.data_events.recv() => Input::Data(event),
+                notice = self.notices.recv() => Input::Data(notice),
                 facts = self.host.facts.recv() => Input::Host(facts),
                 event = self.quic_events.recv() => Input::Quic(event),
                 Some(seeds) = self.resolved.recv() => Input::Resolved(seeds),
+                Some(ran) = self.checked.recv() => Input::Checked(ran),
                 () = sleep_until(wake) => Input::Timer,
             };
             let ended = match self.handle(input).await {
@@ -204,9 +222,10 @@ impl Anchor {
         let now = clock::now().mono;
         match input {
             Input::Quic(Some(event)) => self.handle_quic(now, event),
-            Input::Data(Some(event)) => self.handle_data(now, event),
+            Input::Data(Some(notice)) => self.handle_notice(now, notice),
             Input::Host(Some(facts)) => self.handle_host(now, facts),
             Input::Resolved(seeds) => self.add_seeds(now, seeds),
+            Input::Checked(ran) => self.handle_check(now, ran),
             Input::Request(Some(request)) => {
                 if let Some(ended) = self.handle_request(now, request).await {
                     return Some(ended);
@@ -221,6 +240,15 @@ impl Anchor {
         }
         self.handle_deadlines(now).await;
         None
+    }
+
+    fn handle_notice(&mut self, now: Mono, notice: Notice) {
+        match notice {
+            Notice::Plane(event) => self.handle_data(now, event),
+            Notice::OneByOne(to) => {
+                info!(%to, "an interface takes no runs of frames: they go one by one, which is slower");
+            }
+        }
     }
 
     fn handle_data(&mut self, now: Mono, event: Event) {
@@ -241,7 +269,8 @@ impl Anchor {
                 stranded,
             } => {
                 let anchor = self.short(peer);
-                warn!(%anchor, moved, stranded, "holder failed for this machine");
+                let reason = Reason::Failed;
+                warn!(%anchor, %reason, moved, stranded, "holder failed for this machine");
                 self.hurry(now, peer);
             }
             Event::LocalFault(peer) => {
@@ -272,6 +301,7 @@ impl Anchor {
     async fn handle_deadlines(&mut self, now: Mono) {
         self.run_membership(now);
         self.dial_due(now);
+        self.release_draining(now).await;
         if now >= self.save_at {
             self.save_at = now + SAVE_EVERY;
             self.save().await;
@@ -294,6 +324,7 @@ impl Anchor {
             self.peers.next_dial(wanted.into_iter()),
             self.next_seed().filter(|_| !is_out),
             self.seeds_resolve_at.filter(|_| !is_out),
+            self.look_at_draining,
         ]
         .into_iter()
         .flatten()

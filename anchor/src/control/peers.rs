@@ -74,6 +74,8 @@ pub(super) struct Peer {
     /// How often the data thread asked for new keys since the last ones.
     pub(super) rotations_asked: u32,
     renewal_offered: Option<Mono>,
+    /// Packets wanted keys for it while there was no connection.
+    pub(super) is_needed: bool,
     /// The latest start that has said hello.
     last_start: u64,
     dial: Dial,
@@ -113,6 +115,7 @@ impl Peers {
                 dials_v6: false,
                 rotations_asked: 0,
                 renewal_offered: None,
+                is_needed: false,
                 last_start: 0,
                 dial,
             },

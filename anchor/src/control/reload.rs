@@ -10,6 +10,7 @@ use super::Anchor;
 use crate::api::Refusal;
 use crate::clock;
 use crate::files::Config;
+use crate::privileges::may_run_programs;
 
 /// How far a change has come.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -28,6 +29,14 @@ impl Anchor {
             .reread_secret(&self.state)
             .map_err(|error| Refusal::Failed(format!("{error:#}")))?;
         let changed = changes(&self.config, &config);
+        if config.runs_programs() && !self.config.runs_programs() && !may_run_programs() {
+            let reloaded = Reloaded {
+                version: VERSION,
+                changed,
+                needs_restart: vec!["check".to_owned()],
+            };
+            return Ok((reloaded, Applied::Already));
+        }
         info!(changed = changed.join(", "), "configuration read again");
         let starts_anew = self.config.interface != config.interface
             || self.config.listen != config.listen
@@ -65,6 +74,7 @@ impl Anchor {
         if before.peers != self.config.peers {
             self.seeds_resolve_at = Some(now);
         }
+        self.apply_check(now, false);
         self.readvertise(now);
         self.rebuild(now);
         Ok((reloaded, Applied::Already))
@@ -81,6 +91,7 @@ fn changes(before: &Config, after: &Config) -> Vec<String> {
         ("interface", before.interface != after.interface),
         ("subnets", before.subnets != after.subnets),
         ("client_range", before.client_range != after.client_range),
+        ("check", before.check != after.check),
         ("expose", before.expose != after.expose),
         ("boot_service", before.boot_service != after.boot_service),
         ("log_level", before.log_level != after.log_level),

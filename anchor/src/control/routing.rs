@@ -6,21 +6,23 @@ use std::sync::Arc;
 
 use conflux_core::identity::Identity;
 use conflux_core::ids::PeerIx;
+use conflux_core::membership::{Candidate, neighbours};
 use conflux_core::plane::{OWN_HOST, Path};
 use conflux_core::routes::{self, Claim, OwnFacts, PeerFacts, Routes, State};
 use conflux_core::time::Mono;
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 
+use super::Anchor;
 use super::host::{Facts, Wanted};
 use super::standing::Standing;
 use super::start::plane_own;
-use super::{Anchor, FULL_MESH};
 use crate::clock;
 use crate::files::Config;
 use crate::netlink::Route;
 
 /// The IPv6 spelling of IPv4 destinations (RFC 8215).
-const SPELLED: Ipv6Net = Ipv6Net::new_assert(Ipv6Addr::new(0x64, 0xff9b, 1, 0, 0, 0, 0, 0), 96);
+pub(super) const SPELLED: Ipv6Net =
+    Ipv6Net::new_assert(Ipv6Addr::new(0x64, 0xff9b, 1, 0, 0, 0, 0, 0), 96);
 /// Translation to IPv6 makes a packet 20 bytes longer.
 const TRANSLATION_BYTES: u16 = 20;
 
@@ -52,6 +54,7 @@ impl Anchor {
                     })
                     .collect(),
                 may_exchange: taints.may_exchange(&advert.taints),
+                draining: advert.draining,
             });
             ways.push((peer, advert.endpoints.clone()));
         }
@@ -67,6 +70,7 @@ impl Anchor {
             Some(&routes),
         ));
         self.routes = routes.clone();
+        self.watch_draining(now);
         let own = plane_own(&self.config, overlay, &self.facts);
         let mtu_bytes = self.facts.mtu_bytes;
         let expose = self.config.expose.clone();
@@ -162,7 +166,7 @@ impl Anchor {
         endpoints
     }
 
-    /// Returns the peers this anchor wants a connection with: everybody in a small realm.
+    /// Returns the peers this anchor wants a connection with.
     pub(super) fn wanted_peers(&self) -> Vec<PeerIx> {
         let known = self
             .membership
@@ -172,17 +176,17 @@ impl Anchor {
         wanted.extend(self.remembered());
         wanted.sort_unstable();
         wanted.dedup();
-        if wanted.len() > FULL_MESH {
-            // Beyond a full mesh an anchor keeps those it exchanges data with and as many others
-            // as keep the realm in one piece.
-            let routes = &self.routes;
-            wanted.sort_by_key(|&peer| {
-                let exchanges = routes.peer(peer).is_some_and(|facts| facts.may_exchange);
-                (!self.peers.is_connected(peer), !exchanges, peer)
-            });
-            wanted.truncate(FULL_MESH);
-        }
-        wanted
+        let candidate = |peer: PeerIx| {
+            let entry = self.peers.get(peer)?;
+            Some(Candidate {
+                peer,
+                key: entry.key,
+                is_connected: self.peers.is_connected(peer),
+                is_needed: entry.is_needed,
+            })
+        };
+        let all = wanted.into_iter().filter_map(candidate).collect();
+        neighbours(&self.identity.key(), all)
     }
 }
 

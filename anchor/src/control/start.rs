@@ -17,12 +17,14 @@ use ipnet::IpNet;
 use tokio::sync::mpsc;
 use tracing::{info, warn};
 
+use super::drain::Draining;
 use super::gossip::Refreshes;
 use super::host::{Facts, Host};
 use super::peers::Peers;
 use super::routing::{own_facts, wanted};
 use super::standing::{Standing, random_bytes};
 use super::{Anchor, Carried, SAVE_EVERY};
+use crate::check::OUTCOMES;
 use crate::clock;
 use crate::data::{self, DataParts};
 use crate::files::{Config, Layout, State, StateFile};
@@ -61,6 +63,9 @@ pub(crate) async fn start(
     remove_leftover(config.interface.as_str()).await;
     let tun = Tun::open(config.interface.as_str())?;
     let interface = tun.name().to_owned();
+    if let Some(missing) = tun.offloads().missing() {
+        info!(%interface, missing, "this kernel leaves work to us: packets pass, but slower");
+    }
     let overlay = identity.key().overlay(&standing.realm);
     let first = wanted(&config, overlay, MTU_BYTES, None);
     let (host, facts) = Host::start(&interface, tun.index(), first).await?;
@@ -99,7 +104,8 @@ pub(crate) async fn start(
     };
     plane.set_mtu(now.mono, facts.mtu_bytes);
     plane.set_expose(config.expose.clone());
-    let (data, data_events) = data::start(DataParts {
+    let (data, notices) = data::start(DataParts {
+        spin: config.spin,
         tun,
         sockets: sockets.data,
         plane,
@@ -107,6 +113,9 @@ pub(crate) async fn start(
     })
     .context("cannot start the data thread")?;
     let (resolver, resolved) = mpsc::channel(4);
+    let (check_outcomes, checked) = mpsc::channel(OUTCOMES);
+    let drain = Draining::load(&state, now.mono);
+    let was_withdrawn = past.withdrawn;
     let mut anchor = Anchor {
         state,
         layout: layout.clone(),
@@ -120,7 +129,7 @@ pub(crate) async fn start(
         quic_events: quic.events,
         paths,
         data,
-        data_events,
+        notices,
         host,
         facts,
         routes: first_routes,
@@ -139,6 +148,13 @@ pub(crate) async fn start(
         adverts_changed: false,
         digest_at: now.mono + DIGEST_INTERVAL,
         refreshes: Refreshes::default(),
+        check: None,
+        checkers: 0,
+        checked,
+        check_outcomes,
+        drain,
+        look_at_draining: None,
+        told_resting: BTreeMap::new(),
         skewed: past.skewed,
         save_at: now.mono + SAVE_EVERY,
         saved_leases: past.saved_leases,
@@ -152,6 +168,7 @@ pub(crate) async fn start(
         anchor.load_revocations(now.mono);
         anchor.load_adverts(now.mono);
     }
+    anchor.apply_check(now.mono, is_first || was_withdrawn);
     anchor.readvertise(now.mono);
     anchor.rebuild(now.mono);
     info!(

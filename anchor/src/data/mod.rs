@@ -8,14 +8,17 @@
 
 mod deliver;
 mod send;
+mod spin;
 mod thread;
 mod transmit;
 
 use std::io;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 use conflux_core::plane::{Event, Plane};
 use conflux_core::time::Now;
@@ -33,6 +36,16 @@ const COMMANDS: usize = 1024;
 /// Events that wait for the control loop.
 const EVENTS: usize = 1024;
 
+/// What the thread tells the control loop.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Notice {
+    /// What the state machine tells.
+    Plane(Event),
+    /// For the first time an interface did not take a run of frames in one call, on the way to
+    /// this address: they go one by one, which costs speed and nothing else.
+    OneByOne(SocketAddr),
+}
+
 type Job = Box<dyn FnOnce(&mut Plane, Now) + Send>;
 
 enum Command {
@@ -49,6 +62,9 @@ pub struct DataParts {
     pub sockets: Vec<DataSocket>,
     /// The state machine.
     pub plane: Plane,
+    /// How long to look for packets before sleeping, zero for not at all: worth it only where
+    /// cores are idle.
+    pub spin: Duration,
     /// Where QUIC datagrams go that came by a data socket.
     pub strays: StraySender,
 }
@@ -66,7 +82,7 @@ pub struct DataHandle {
 ///
 /// # Errors
 /// When the process has no descriptor or thread left.
-pub fn start(parts: DataParts) -> io::Result<(DataHandle, mpsc::Receiver<Event>)> {
+pub fn start(parts: DataParts) -> io::Result<(DataHandle, mpsc::Receiver<Notice>)> {
     let (commands, inbox): (_, Receiver<Command>) = sync_channel(COMMANDS);
     let (events, outbox) = mpsc::channel(EVENTS);
     let waker = Waker::new()?;

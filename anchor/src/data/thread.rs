@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use conflux_core::packet::{BadOffload, Offload, Packet, checksum};
 use conflux_core::paths::Way;
-use conflux_core::plane::{DropReason, Event, Head, Output, Path, Plane, Received, ToPeer};
+use conflux_core::plane::{DropReason, Head, Output, Path, Plane, Received, ToPeer};
 use conflux_core::time::{Mono, Now};
 use conflux_proto::frame::HEADER_BYTES;
 use tokio::sync::mpsc;
@@ -17,17 +17,20 @@ use tracing::{error, trace, warn};
 
 use super::deliver::Deliver;
 use super::send::{Link, Outgoing};
+use super::spin::Spin;
 use super::transmit::Transmit;
-use super::{Command, DataParts};
+use super::{Command, DataParts, Notice};
 use crate::clock;
 use crate::poll::{Poller, Ready, Waker};
 use crate::quic::StraySender;
 use crate::tun::{self, PLAIN_VIRTIO, ReadBuffer, Tun, WriteError};
-use crate::udp::{DataSocket, MAX_RUNS, RecvBatch, is_stray};
+use crate::udp::{DataSocket, MAX_RUNS, MAX_SEGMENTS, RecvBatch, is_stray};
 
-/// Packets read from the interface before sockets get their turn: 16 keeps GSO runs full, and
-/// more only adds delay for the other direction.
-const READS_PER_TURN: usize = 16;
+/// Packets read from the interface before sockets get their turn, and bytes: as many as one run of
+/// frames takes when they are small, 16 when they are super-packets. More adds delay for the other
+/// direction only.
+const READS_PER_TURN: usize = MAX_SEGMENTS;
+const BYTES_PER_TURN: usize = 16 * 65_536;
 /// A sleep shorter than this was none: what came had been there before.
 const NO_SLEEP: Duration = Duration::from_micros(2);
 /// Effects carried out in one go; a state machine that never ends would be a fault of ours.
@@ -41,7 +44,8 @@ pub(super) struct Thread {
     inbox: Receiver<Command>,
     waker: Waker,
     poller: Poller,
-    events: mpsc::Sender<Event>,
+    spin: Spin,
+    notices: mpsc::Sender<Notice>,
     lost_events: Arc<AtomicU64>,
     read: ReadBuffer,
     batch: RecvBatch,
@@ -65,7 +69,7 @@ impl Thread {
         parts: DataParts,
         inbox: Receiver<Command>,
         waker: Waker,
-        events: mpsc::Sender<Event>,
+        notices: mpsc::Sender<Notice>,
         lost_events: Arc<AtomicU64>,
     ) -> std::io::Result<Self> {
         let mut sources = vec![waker.as_fd(), parts.tun.as_fd()];
@@ -80,7 +84,8 @@ impl Thread {
             inbox,
             waker,
             poller,
-            events,
+            spin: Spin::new(parts.spin),
+            notices,
             lost_events,
             read: ReadBuffer::new(),
             batch: RecvBatch::new(),
@@ -99,7 +104,7 @@ impl Thread {
 
     fn turn(&mut self) -> Go {
         let slept_from = clock::mono();
-        let ready = match self.sleep(slept_from) {
+        let ready = match self.wait(slept_from) {
             Ok(ready) => ready,
             Err(error) => {
                 error!(%error, "the data thread cannot wait for packets; it ends");
@@ -107,6 +112,9 @@ impl Thread {
             }
         };
         let now = clock::now();
+        if !ready.is_empty() {
+            self.spin.note(now.mono.since(slept_from));
+        }
         if now.mono.since(slept_from) < NO_SLEEP {
             self.host_is_busy |= ready.has(1);
             self.peers_are_busy |= (0..self.sockets.len()).any(|at| ready.has(2 + at));
@@ -126,6 +134,19 @@ impl Thread {
             }
         }
         self.carry_out(now)
+    }
+
+    fn wait(&self, from: Mono) -> std::io::Result<Ready> {
+        if let Some(end) = self.spin.until(from) {
+            let end = self.plane.poll_timeout().map_or(end, |due| due.min(end));
+            while clock::mono() < end {
+                let ready = self.poller.wait(Some(Duration::ZERO))?;
+                if !ready.is_empty() {
+                    return Ok(ready);
+                }
+            }
+        }
+        self.sleep(from)
     }
 
     fn sleep(&self, now: Mono) -> std::io::Result<Ready> {
@@ -153,10 +174,12 @@ impl Thread {
     fn take_host_packets(&mut self, now: Now) -> Go {
         let most = if self.host_is_busy { READS_PER_TURN } else { 1 };
         let mut reads = 0;
-        while reads < most {
+        let mut bytes = 0;
+        while reads < most && bytes < BYTES_PER_TURN {
             match self.tun.read(&mut self.read) {
                 Ok(true) => {
                     reads += 1;
+                    bytes += self.read.packet().len();
                     self.take_host_packet(now);
                 }
                 Ok(false) => break,
@@ -347,15 +370,22 @@ impl Thread {
                 Output::Datagram { path, frame } => {
                     self.link(now).send_frame(path, &frame);
                 }
-                Output::Event(event) => {
-                    if self.events.try_send(event).is_err() {
-                        self.lost_events.fetch_add(1, Ordering::Relaxed);
-                    }
-                }
+                Output::Event(event) => self.tell(Notice::Plane(event)),
             }
         }
         self.link(now).flush();
+        for at in 0..self.sockets.len() {
+            if let Some(to) = self.sockets[at].take_first_one_by_one() {
+                self.tell(Notice::OneByOne(to));
+            }
+        }
         Go::On
+    }
+
+    fn tell(&self, notice: Notice) {
+        if self.notices.try_send(notice).is_err() {
+            self.lost_events.fetch_add(1, Ordering::Relaxed);
+        }
     }
 
     /// Passes a packet on that had waited for a holder.

@@ -8,12 +8,14 @@ use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use conflux_core::routes::DEFAULT_CLIENT_RANGE;
 use ipnet::{IpNet, Ipv4Net};
 use toml_edit::{Array, DocumentMut, Item, Value};
 
 use super::atomic;
+use super::check_spec::CheckSpec;
 use super::layout::Layout;
 use super::settings::{
     BadValue, DEFAULT_PORT, Endpoint, InterfaceName, Ipv4Choice, LogFormat, LogLevel, Opening,
@@ -27,6 +29,9 @@ const VERSION: i64 = 1;
 /// A configuration is a page, not a database; anything larger is not ours.
 const MAX_FILE_BYTES: u64 = 256 * 1024;
 
+/// The longest the data thread may look before it sleeps: beyond it, whoever waits does not notice
+/// the wake-up.
+const MAX_SPIN: Duration = Duration::from_micros(1000);
 /// The bits of group and others.
 const WRITABLE_BY_OTHERS: u32 = 0o022;
 
@@ -49,10 +54,15 @@ pub struct Config {
     pub subnets: Vec<IpNet>,
     /// Where clients appear on this machine.
     pub client_range: Ipv4Net,
+    /// How this machine's own service is checked.
+    pub check: Option<CheckSpec>,
     /// Ports let in from the overlay; none: all.
     pub expose: Vec<Opening>,
     /// Whether `up` registers the boot service.
     pub boot_service: bool,
+    /// How long the data thread looks for packets before it sleeps; zero: not at all. At most a
+    /// millisecond.
+    pub spin: Duration,
     /// How much is logged.
     pub log_level: LogLevel,
     /// How lines are written.
@@ -120,8 +130,10 @@ impl Default for Config {
             interface: InterfaceName::default(),
             subnets: Vec::new(),
             client_range: DEFAULT_CLIENT_RANGE,
+            check: None,
             expose: Vec::new(),
             boot_service: true,
+            spin: Duration::ZERO,
             log_level: LogLevel::default(),
             log_format: LogFormat::default(),
             unknown_keys: Vec::new(),
@@ -250,6 +262,11 @@ impl Config {
         }
     }
 
+    /// Says whether a program is run as a check.
+    pub fn runs_programs(&self) -> bool {
+        matches!(self.check, Some(CheckSpec::Exec { .. }))
+    }
+
     fn take(&mut self, key: &str, item: &Item) -> Result<(), BadValue> {
         match key {
             "version" => match item.as_integer() {
@@ -273,11 +290,29 @@ impl Config {
             "interface" => self.interface = string(item)?.parse()?,
             "subnets" => self.subnets = list(item, parse_subnet)?,
             "client_range" => self.client_range = parse_client_range(string(item)?)?,
+            "check" => {
+                let text = string(item)?;
+                self.check = if text == "none" {
+                    None
+                } else {
+                    Some(text.parse()?)
+                };
+            }
             "expose" => self.expose = list(item, parse_opening)?,
             "boot_service" => {
                 self.boot_service = item
                     .as_bool()
                     .ok_or_else(|| BadValue("is true or false".to_owned()))?;
+            }
+            "spin_us" => {
+                let micros = item.as_integer().and_then(|us| u64::try_from(us).ok());
+                self.spin = micros
+                    .map(Duration::from_micros)
+                    .filter(|span| *span <= MAX_SPIN)
+                    .ok_or_else(|| {
+                        let most = MAX_SPIN.as_micros();
+                        BadValue(format!("is a number of microseconds from 0 to {most}"))
+                    })?;
             }
             "log_level" => self.log_level = string(item)?.parse()?,
             "log_format" => self.log_format = string(item)?.parse()?,
@@ -299,11 +334,15 @@ impl Config {
         Ok(document.to_string())
     }
 
-    fn values(&self) -> [(&'static str, Value); 11] {
+    fn values(&self) -> [(&'static str, Value); 13] {
         let ipv4 = self
             .ipv4
             .as_ref()
             .map_or_else(|| "none".to_owned(), ipv4_text);
+        let check = self
+            .check
+            .as_ref()
+            .map_or_else(|| "none".to_owned(), ToString::to_string);
         [
             ("ipv4", ipv4.into()),
             ("taints", array(self.taints.iter())),
@@ -312,8 +351,10 @@ impl Config {
             ("interface", self.interface.as_str().into()),
             ("subnets", array(&self.subnets)),
             ("client_range", self.client_range.to_string().into()),
+            ("check", check.into()),
             ("expose", array(&self.expose)),
             ("boot_service", self.boot_service.into()),
+            ("spin_us", (self.spin.as_micros() as i64).into()),
             ("log_level", self.log_level.as_str().into()),
             ("log_format", self.log_format.as_str().into()),
         ]

@@ -44,11 +44,13 @@ fn what_was_saved_is_read_back() {
         interface: "cf1".parse().unwrap(),
         subnets: vec!["192.168.7.0/24".parse().unwrap()],
         client_range: "10.99.0.0/16".parse().unwrap(),
+        check: Some("exec:/bin/true --really".parse().unwrap()),
         expose: vec![
             parse_opening("tcp:80").unwrap(),
             parse_opening("udp:5-9").unwrap(),
         ],
         boot_service: false,
+        spin: Duration::from_micros(50),
         log_level: LogLevel::Debug,
         log_format: LogFormat::Json,
         unknown_keys: Vec::new(),
@@ -107,6 +109,20 @@ fn all_faults_are_told_at_once_and_the_file_is_left_alone() {
     ] {
         assert!(error.contains(word), "{word:?} in {error}");
     }
+}
+
+#[test]
+fn the_span_to_look_for_packets_is_bounded() {
+    for text in ["1001", "-1", "0.5", "\"100\""] {
+        let error = Config::parse_at(&format!("spin_us = {text}"), Path::new("/c.toml"));
+        let error = error.unwrap_err().to_string();
+        assert!(
+            error.contains("spin_us: is a number of microseconds from 0 to 1000"),
+            "{error}"
+        );
+    }
+    let most = Config::parse_at("spin_us = 1000", Path::new("/c.toml")).unwrap();
+    assert_eq!(most.spin, Duration::from_millis(1));
 }
 
 #[test]

@@ -3,12 +3,14 @@
 //! not at all, carries a version, and is left alone when a newer version wrote it.
 
 pub mod atomic;
+mod check_spec;
 mod config;
 mod layout;
 mod leases;
 pub mod settings;
 mod state;
 
+pub use check_spec::CheckSpec;
 pub use config::{Config, ConfigError};
 pub use layout::Layout;
 pub use leases::SavedLease;

@@ -56,6 +56,8 @@ pub enum StateFile {
     Ticket,
     /// Left by the command line once it has told how the next machine joins.
     JoinTold,
+    /// There while this anchor drains: since when, in seconds since 1970.
+    Draining,
 }
 
 /// Why the state cannot be used. Nothing was changed.
@@ -151,6 +153,7 @@ impl StateFile {
             Self::Tickets => "tickets",
             Self::Ticket => "join.ticket",
             Self::JoinTold => "join.told",
+            Self::Draining => "draining",
         }
     }
 }

@@ -13,7 +13,7 @@ fn an_interface_comes_up_with_its_mtu_and_no_link_local_address() {
 
         let link = ip("link show anchor0");
         assert!(
-            link.contains("mtu 1420") && link.contains("qlen 1000"),
+            link.contains("mtu 1420") && link.contains("qlen 4096"),
             "{link}"
         );
         assert_eq!(ip("-6 addr show dev anchor0"), "");

@@ -17,6 +17,12 @@ const WRITTEN_UNITS: &str = "/etc/systemd/system";
 /// Where packages put theirs.
 const PACKAGED_UNITS: [&str; 2] = ["/usr/lib/systemd/system", "/lib/systemd/system"];
 
+/// To start a program as nobody, and to end it again.
+const PROGRAMS: &str = "# Written by `conflux up --check exec:...`; another check removes it.\n\
+                        [Service]\n\
+                        CapabilityBoundingSet=CAP_SETUID CAP_SETGID CAP_KILL\n\
+                        SystemCallFilter=@setuid\n";
+
 /// Journal lines shown when a start fails.
 const SHOWN_LINES: &str = "15";
 
@@ -54,6 +60,29 @@ impl Unit {
         systemctl(&["enable", "--quiet", &self.name])
     }
 
+    /// Gives the daemon, or takes from it, what it needs to run programs as another user: nobody
+    /// else is to have it. Returns whether the unit has changed, so that a daemon that runs lacks
+    /// it until it starts again.
+    ///
+    /// # Errors
+    ///
+    /// When the addition cannot be written or removed.
+    pub fn allow_programs(&self, wanted: bool) -> anyhow::Result<bool> {
+        let path = self.addition();
+        let present = atomic::read_text(&path, 1 << 20).ok().flatten();
+        if present.as_deref() == wanted.then_some(PROGRAMS) {
+            return Ok(false);
+        }
+        if wanted {
+            atomic::write(&path, PROGRAMS.as_bytes(), atomic::Mode::Readable)
+                .with_context(|| format!("writing {}", path.display()))?;
+        } else {
+            self.remove_addition()?;
+        }
+        systemctl(&["daemon-reload"])?;
+        Ok(true)
+    }
+
     /// Stops the daemon and forgets the unit.
     ///
     /// # Errors
@@ -61,6 +90,7 @@ impl Unit {
     /// When systemd refuses, or the file cannot be removed.
     pub fn unregister(&self) -> anyhow::Result<()> {
         systemctl(&["disable", "--now", "--quiet", &self.name])?;
+        self.remove_addition()?;
         let path = self.written();
         if path.exists() {
             atomic::remove(&path).with_context(|| format!("removing {}", path.display()))?;
@@ -113,6 +143,23 @@ impl Unit {
 
     fn written(&self) -> PathBuf {
         Path::new(WRITTEN_UNITS).join(&self.name)
+    }
+
+    /// What checks by programs need, beside the unit so that a packaged one stays as it is.
+    fn addition(&self) -> PathBuf {
+        Path::new(WRITTEN_UNITS)
+            .join(format!("{}.d", self.name))
+            .join("conflux-check.conf")
+    }
+
+    fn remove_addition(&self) -> anyhow::Result<()> {
+        let path = self.addition();
+        atomic::remove(&path).with_context(|| format!("removing {}", path.display()))?;
+        if let Some(directory) = path.parent() {
+            // The operator's own additions keep it.
+            let _ = std::fs::remove_dir(directory);
+        }
+        Ok(())
     }
 
     fn last_lines(&self) -> String {

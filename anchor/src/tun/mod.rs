@@ -154,6 +154,21 @@ pub struct Offloads {
     pub udp: bool,
 }
 
+impl Offloads {
+    /// Names what costs speed by not being there, the gravest only.
+    pub fn missing(self) -> Option<&'static str> {
+        match self {
+            Self { virtio: false, .. } => Some("virtio headers"),
+            Self {
+                checksum: false, ..
+            } => Some("checksum offload"),
+            Self { tcp: false, .. } => Some("TCP segmentation offload"),
+            Self { udp: false, .. } => Some("UDP segmentation offload (Linux 6.2)"),
+            _ => None,
+        }
+    }
+}
+
 /// Where a packet is read to: with room in front for a longer header, so that IPv4 can become
 /// IPv6 without moving the payload.
 pub struct ReadBuffer {

@@ -16,6 +16,7 @@ pub struct DataSocket {
     socket: UdpSocket,
     local: SocketAddr,
     one_by_one: HashMap<SocketAddr, u32>,
+    first_one_by_one: Option<SocketAddr>,
     stats: SendStats,
 }
 
@@ -26,6 +27,7 @@ impl DataSocket {
             socket,
             local,
             one_by_one,
+            first_one_by_one: None,
             stats: SendStats::default(),
         }
     }
@@ -69,6 +71,11 @@ impl DataSocket {
     /// Returns whether this socket can send to `to` at all.
     pub fn serves(&self, to: SocketAddr) -> bool {
         self.local.is_ipv4() == to.is_ipv4()
+    }
+
+    /// Returns, once, the first address whose runs could not go out whole.
+    pub fn take_first_one_by_one(&mut self) -> Option<SocketAddr> {
+        self.first_one_by_one.take()
     }
 
     /// Returns what was counted since the start.
@@ -139,6 +146,9 @@ impl DataSocket {
     }
 
     fn remember(&mut self, to: SocketAddr) {
+        if self.stats.fallbacks == 0 {
+            self.first_one_by_one = Some(to);
+        }
         self.stats.fallbacks += 1;
         if self.one_by_one.len() >= MAX_REMEMBERED {
             self.one_by_one.clear();
@@ -274,3 +284,26 @@ const MAX_REMEMBERED: usize = 256;
 /// Runs sent one by one before the path is tried again: some 40 MB, so that the attempt that
 /// fails is lost in the work.
 const RUNS_UNTIL_RETRY: u32 = 1024;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_first_address_that_takes_no_runs_is_told_and_only_once() {
+        let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+        let local = socket.local_addr().unwrap();
+        let mut socket = DataSocket::new(socket, local);
+        let [first, second] = [1, 2].map(|port| SocketAddr::new(local.ip(), port));
+
+        let before = socket.take_first_one_by_one();
+        socket.remember(first);
+        socket.remember(second);
+        let told = socket.take_first_one_by_one();
+        socket.remember(first);
+        let again = socket.take_first_one_by_one();
+
+        assert_eq!((before, told, again), (None, Some(first), None));
+        assert_eq!(socket.stats().fallbacks, 3);
+    }
+}

@@ -57,6 +57,8 @@ pub enum Message {
     Ping(u64),
     /// The answer to a ping (the body is its number).
     Pong(u64),
+    /// To a holder that drains: what of the sender still rests on it.
+    Resting(Resting),
     /// Revocations the receiver may lack.
     Revocations(Revocations),
     /// Which revocations the sender has, so that the receiver can send the others.
@@ -141,7 +143,7 @@ pub struct Adverts {
     /// The adverts.
     #[n(0)]
     pub adverts: Vec<AgedAdvert>,
-    /// Whether the sender stopped at its limit: a digest now brings more.
+    /// Whether the receiver may lack more than fitted: a digest now brings it.
     #[n(1)]
     pub more: bool,
 }
@@ -168,6 +170,16 @@ pub struct Noise {
     /// The message; the indices travel inside, encrypted.
     #[n(1)]
     pub bytes: ByteVec,
+}
+
+/// What a client still has on a holder that drains.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Encode, Decode)]
+#[cbor(map)]
+pub struct Resting {
+    /// Flows that are not at rest. Told within seconds of the holder's advert, on change, and
+    /// every 10 s while it drains; 0 means that it can go.
+    #[n(0)]
+    pub flows: u64,
 }
 
 /// The version of the control protocol; ALPN `conflux/1` says the same.
@@ -213,6 +225,7 @@ impl Message {
             Self::Noise2(noise) => body(8, noise),
             Self::Ping(number) => body(9, number),
             Self::Pong(number) => body(10, number),
+            Self::Resting(resting) => body(20, resting),
             Self::Revocations(revocations) => body(11, revocations),
             Self::RevocationDigest(digest) => body(12, digest),
         };
@@ -298,6 +311,7 @@ fn decode(bytes: &[u8]) -> Result<Decoded, minicbor::decode::Error> {
         8 => Message::Noise2(d.decode()?),
         9 => Message::Ping(d.decode()?),
         10 => Message::Pong(d.decode()?),
+        20 => Message::Resting(d.decode()?),
         11 => Message::Revocations(d.decode()?),
         12 => Message::RevocationDigest(d.decode()?),
         kind => return Ok(Decoded::Unknown { kind }),

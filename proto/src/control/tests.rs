@@ -188,6 +188,7 @@ fn messages() -> Vec<Message> {
         Message::Noise2(noise),
         Message::Ping(u64::MAX),
         Message::Pong(0),
+        Message::Resting(Resting { flows: 70_000 }),
         Message::Revocations(Revocations {
             revocations: vec![SignedRevocation {
                 revocation: Signed::sign(revocation, &secret),
@@ -215,6 +216,7 @@ fn advert(key: AnchorKey) -> crate::advert::Advert {
         reach: crate::advert::Reach::Unknown,
         aes: false,
         credential: crate::credential::CredentialHash([8; 32]),
+        draining: false,
     }
 }
 

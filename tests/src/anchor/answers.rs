@@ -67,9 +67,24 @@ impl Anchor {
     ///
     /// When the command fails or prints no JSON.
     pub fn json(&self, table: &str) -> Value {
-        let text = self.say([table, "--json"]);
+        self.json_of([table])
+    }
+
+    /// Returns the answer of a command with `--json`.
+    ///
+    /// # Panics
+    ///
+    /// As [`Self::json`].
+    pub fn json_of<'a>(&self, command: impl IntoIterator<Item = &'a str>) -> Value {
+        let command: Vec<&str> = command.into_iter().chain(["--json"]).collect();
+        let text = self.say(&command);
         serde_json::from_str(&text)
-            .unwrap_or_else(|error| panic!("{table} --json: {error}: {text}"))
+            .unwrap_or_else(|error| panic!("{}: {error}: {text}", command.join(" ")))
+    }
+
+    /// Returns the rows of `peers` as they were printed.
+    pub fn peers_raw(&self) -> Vec<Value> {
+        list(&self.json("peers"), "peers").to_vec()
     }
 
     /// Returns the rows of `routes`.
@@ -140,7 +155,7 @@ impl Anchor {
     ///
     /// # Panics
     ///
-    /// When it does not within [`WRITTEN_WITHIN`].
+    /// When it does not within `WRITTEN_WITHIN`.
     pub fn wait_written(&self) {
         let file = format!("{}/state/adverts", self.directory());
         let file = self.host().outside_path(&file);

@@ -254,6 +254,18 @@ impl Anchor {
             * 1024
     }
 
+    /// Returns how many descriptors its process has open.
+    ///
+    /// # Panics
+    ///
+    /// When it does not run.
+    pub fn descriptors(&self) -> usize {
+        let pid = self.program.as_ref().expect("it runs").pid();
+        fs::read_dir(format!("/proc/{pid}/fd"))
+            .expect("it runs")
+            .count()
+    }
+
     /// Returns its full id.
     pub fn id(&self) -> &str {
         &self.id

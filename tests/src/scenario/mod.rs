@@ -1,5 +1,6 @@
 //! Situations that tests, `show` and `demo` have in common, and how they are measured.
 
+mod chaos;
 mod fault;
 mod flood;
 mod moves;
@@ -9,6 +10,7 @@ mod shares;
 mod stay;
 mod town;
 
+pub use chaos::{Chaos, Deed, Done, Judged, Memory, Seen, Summary};
 pub use fault::{Fault, Noticed, REQUESTS_PER_SECOND};
 pub use flood::Flood;
 pub use moves::{Alone, Released, Talk, connect_across_a_kill, leave_alone, release_reader};

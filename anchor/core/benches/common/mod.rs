@@ -240,6 +240,7 @@ pub(crate) fn peer_facts(keys: &[AnchorKey], networks: u32, holders: u32) -> Vec
             ipv4: None,
             networks: Vec::new(),
             may_exchange: true,
+            draining: false,
         })
         .collect();
     for number in 0..networks {

@@ -78,6 +78,10 @@ impl List {
         *pick(&mut entries[place as usize]) = Links::NONE;
     }
 
+    pub(super) fn youngest(&self) -> Option<u32> {
+        (self.youngest != NOBODY).then_some(self.youngest)
+    }
+
     pub(super) fn oldest(&self) -> Option<u32> {
         (self.oldest != NOBODY).then_some(self.oldest)
     }

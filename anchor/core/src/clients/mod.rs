@@ -248,6 +248,22 @@ impl Clients {
         self.revision
     }
 
+    /// Returns every peer that has a mapping, with the time since the last packet of any of its
+    /// clients, to a second; sorted by number.
+    pub fn idle_by_peer(&self, now: Boot) -> Vec<(PeerIx, Duration)> {
+        let mut idle: Vec<(PeerIx, Duration)> = self
+            .peers
+            .iter()
+            .filter_map(|(&peer, part)| {
+                let youngest = part.by_age.youngest()?;
+                let used = self.entries[youngest as usize].last_used;
+                Some((peer, now.since(used)))
+            })
+            .collect();
+        idle.sort_unstable();
+        idle
+    }
+
     /// Returns all mappings, the one idle for longest first.
     pub fn export(&self) -> Vec<Lease> {
         let mut leases = Vec::with_capacity(self.entries.len());

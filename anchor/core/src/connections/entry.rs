@@ -48,7 +48,7 @@ pub(super) struct Entry {
     pub(super) in_flow: Link,
     pub(super) in_class: Link,
     /// When the entry was last put at the end of its list.
-    pub(super) placed: Boot,
+    pub(super) placed: Seconds,
     /// When its last packet passed either way.
     pub(super) used: Seconds,
     /// When the last datagram passed either way; not kept for TCP.
@@ -62,7 +62,7 @@ const _: () = assert!(
 );
 
 /// A second of [`Boot`], in half the bytes.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Debug)]
 pub(super) struct Seconds(u32);
 
 impl Seconds {
@@ -72,7 +72,7 @@ impl Seconds {
     }
 
     /// Returns when the second began.
-    const fn start(self) -> Boot {
+    pub(super) const fn start(self) -> Boot {
         Boot::from_nanos(self.0 as u64 * NANOS)
     }
 }
@@ -169,7 +169,7 @@ impl Entry {
             fin_end: Sequence::default(),
             in_flow: Link::default(),
             in_class: Link::default(),
-            placed: now,
+            placed: Seconds::of(now),
             used: Seconds::of(now),
             last: Mono::default(),
             exchange: Exchange::default(),
@@ -184,8 +184,9 @@ impl Entry {
             syn: self.syn,
             in_flow: self.in_flow,
             in_class: self.in_class,
+            placed: self.placed,
             used: self.used,
-            ..Self::new(self.key, origin, state, self.placed)
+            ..Self::new(self.key, origin, state, Boot::default())
         };
         if was_counted {
             self.marks.set(Marks::COUNTED);

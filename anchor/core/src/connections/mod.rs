@@ -5,6 +5,7 @@
 //! Not for choosing a holder, nor for which flow a packet belongs to: `flows` knows that, and the
 //! key names the flow. Driven by the plane, once per packet or super-packet:
 //!
+//! * before its flow is looked up: [`Connections::look_ahead`];
 //! * from the host: [`Connections::note_outbound`], then send, or answer as it says;
 //! * from the flow's holder: [`Connections::note_inbound`], then write to the TUN. What it lets
 //!   pass counts as delivered, so it is called for no packet that is dropped afterwards, and
@@ -44,7 +45,7 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 pub use self::syn::StoredSyn;
-pub use self::types::{Action, ConnectionKey, Inbound, Limits, OpenChange, Outbound};
+pub use self::types::{Action, ConnectionKey, Inbound, Limits, OpenChange, Outbound, WireKey};
 
 use self::entry::{Entry, Marks, State};
 use self::pace::Pace;
@@ -284,6 +285,13 @@ impl Connections {
         self.store.next_over()
     }
 
+    /// Has what is known of a packet's connection brought into the cache, and changes nothing.
+    /// Called before the packet's flow is looked up, so that a connection silent for long is
+    /// waited for beside its flow and not after it.
+    pub fn look_ahead(&self, wire: &WireKey) {
+        self.store.look_ahead(wire);
+    }
+
     /// Returns whether `key` is a TCP connection that both ends hold open, at least in one
     /// direction; true for up to 2 h 4 min after its last packet.
     pub fn is_open(&self, now: Now, key: &ConnectionKey) -> bool {
@@ -299,6 +307,27 @@ impl Connections {
     /// Returns whether `flow` has an open TCP connection.
     pub fn has_open(&self, flow: FlowId) -> bool {
         self.open_count(flow) > 0
+    }
+
+    /// Returns whether nothing of `flow` would be hurt by another holder: it has no open TCP
+    /// connection, and its datagrams have been silent for 30 s. Echoes and closed connections do
+    /// not count, nor does a SYN without an answer, which is given out again. Takes time in
+    /// proportion to the flow's connections.
+    pub fn is_at_rest(&self, now: Mono, flow: FlowId) -> bool {
+        if self.has_open(flow) {
+            return false;
+        }
+        let mut next = self.store.first(flow);
+        while let Some(ix) = next {
+            next = self.store.after(ix);
+            let entry = &self.store[ix];
+            let is_talk =
+                entry.state == State::Datagram && entry.key.wire.protocol != Protocol::ICMP.0;
+            if is_talk && now.since(entry.last) < DATAGRAM_CLAIM {
+                return false;
+            }
+        }
+        true
     }
 
     /// Returns the local address of `flow`'s last fragmented packet, or of the connection that began
@@ -458,7 +487,9 @@ impl Connections {
         let entry = &self.store[ix];
         match entry.state {
             State::Syn | State::Open => true,
-            State::Datagram => entry.key.has_ports() && now.mono.since(entry.last) < DATAGRAM_CLAIM,
+            State::Datagram => {
+                entry.key.wire.has_ports() && now.mono.since(entry.last) < DATAGRAM_CLAIM
+            }
             State::Finished | State::Broken | State::Reset => false,
         }
     }
@@ -490,7 +521,7 @@ fn begin_tcp(entry: &mut Entry, packet: &Packet) {
 fn refuses(entry: &Entry, error: &IcmpError) -> bool {
     let is_asking = match entry.state {
         State::Syn => error.inner.sequence == entry.first.0,
-        State::Datagram => entry.key.protocol == Protocol::UDP.0,
+        State::Datagram => entry.key.wire.protocol == Protocol::UDP.0,
         State::Open | State::Finished | State::Broken | State::Reset => false,
     };
     is_asking && matches!(error.kind, IcmpKind::Unreachable { .. })

@@ -53,7 +53,8 @@ impl Pace {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ids::FlowId;
+    use crate::connections::WireKey;
+    use crate::ids::{FlowId, FlowTag};
 
     #[test]
     fn few_go_at_once_and_many_are_spread_over_the_whole_time() {
@@ -93,11 +94,12 @@ mod tests {
     }
 
     fn key() -> ConnectionKey {
-        ConnectionKey {
-            flow: FlowId(1),
+        let wire = WireKey {
+            tag: FlowTag(1),
             protocol: 6,
             host_port: 2,
             far_port: 3,
-        }
+        };
+        wire.in_flow(FlowId(1))
     }
 }

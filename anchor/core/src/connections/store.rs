@@ -3,12 +3,13 @@
 //! and allocates only where the table grows.
 
 use std::collections::VecDeque;
+use std::hint::black_box;
 use std::net::IpAddr;
 use std::time::Duration;
 
 use super::entry::{Class, Entry, Marks, Seconds, State};
 use super::syn::Slot;
-use super::{ConnectionKey, OpenChange};
+use super::{ConnectionKey, OpenChange, WireKey};
 use crate::ids::FlowId;
 use crate::table::Index;
 use crate::time::Boot;
@@ -115,7 +116,7 @@ impl Store {
                 Ix(self.entries.len() as u32 - 1)
             }
         };
-        self.index.insert(&key, ix.0);
+        self.index.insert(self.index.hash(&key.wire), ix.0);
         self.lead(ix, flow);
         self.append(ix, class);
         self.count(ix);
@@ -129,7 +130,7 @@ impl Store {
         self.unlink(ix);
         self.leave(ix);
         let key = self[ix].key;
-        self.index.remove(&key, ix.0);
+        self.index.remove(self.index.hash(&key.wire), ix.0);
         self[ix].in_class = Link {
             before: Ix::NONE,
             after: self.free,
@@ -143,9 +144,9 @@ impl Store {
         let entry = &mut self[ix];
         entry.used = Seconds::of(now);
         let class = entry.class();
-        if class != entry.listed || now.since(entry.placed) >= PLACE_EVERY {
+        if class != entry.listed || now.since(entry.placed.start()) >= PLACE_EVERY {
             self.unlink(ix);
-            self[ix].placed = now;
+            self[ix].placed = Seconds::of(now);
             self.append(ix, class);
         }
         self.count(ix);
@@ -185,9 +186,18 @@ impl Store {
 
     /// Returns the entry of `key`.
     pub(super) fn find(&self, key: &ConnectionKey) -> Option<Ix> {
+        let hash = self.index.hash(&key.wire);
         self.index
-            .find(key, |place| self[Ix(place)].key == *key)
+            .find(hash, |place| self[Ix(place)].key == *key)
             .map(Ix)
+    }
+
+    /// Fetches what [`Self::find`] will look at, without waiting for it.
+    pub(super) fn look_ahead(&self, wire: &WireKey) {
+        let guess = self.index.guess(self.index.hash(wire));
+        // A load that nothing waits for, kept by `black_box` from being left out: the prefetch
+        // that needs no `unsafe`.
+        black_box(guess.map(|place| self[Ix(place)].key.flow));
     }
 
     /// Returns an entry of `flow`, the start of a walk by [`Self::after`].
@@ -336,7 +346,7 @@ impl Store {
     pub(super) fn check(&self) {
         let mut listed = 0;
         for class in Class::ALL {
-            let mut last = (Ix::NONE, Boot::default());
+            let mut last = (Ix::NONE, Seconds::default());
             let mut next = self.classes[class as usize].after;
             while let Some(ix) = next.some() {
                 let entry = &self[ix];

@@ -7,8 +7,8 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::time::Duration;
 
 use self::build::{
-    ACK, FIN, FLOW, ORIGIN, OTHER_ORIGIN, RST, SYN, Table, icmp_error, key, segment, syn_bytes,
-    syn_bytes_v6, udp, udp_key,
+    ACK, FIN, FLOW, ORIGIN, OTHER_ORIGIN, RST, SYN, TAG, Table, icmp_error, key, segment,
+    syn_bytes, syn_bytes_v6, udp, udp_key,
 };
 use super::*;
 use crate::packet::{IcmpKind, Protocol, checksum};
@@ -409,13 +409,11 @@ fn at_the_limit_what_is_closed_goes_before_what_is_open() {
     table.open(1000, 5000);
 
     let is_open = |port| {
-        table.connections.is_open(
-            table.now,
-            &ConnectionKey {
-                host_port: port,
-                ..key()
-            },
-        )
+        let wire = WireKey {
+            host_port: port,
+            ..key().wire
+        };
+        table.connections.is_open(table.now, &wire.in_flow(FLOW))
     };
 
     assert_eq!(table.connections.len(), 3);
@@ -546,16 +544,11 @@ fn a_removed_flow_leaves_nothing_behind() {
 fn an_error_belongs_to_the_connection_it_is_about() {
     let error = icmp_error(IcmpKind::Unreachable { code: 1 }, Protocol::UDP, 0);
 
-    assert_eq!(ConnectionKey::of_inbound(FLOW, &error), Some(udp_key()));
-    assert_eq!(
-        ConnectionKey::of_inbound(FLOW, &udp(false)),
-        Some(udp_key())
-    );
-    assert_eq!(
-        ConnectionKey::of_outbound(FLOW, &udp(true)),
-        Some(udp_key())
-    );
+    let udp_key = Some(udp_key().wire);
+    assert_eq!(WireKey::of_inbound(TAG, &error), udp_key);
+    assert_eq!(WireKey::of_inbound(TAG, &udp(false)), udp_key);
+    assert_eq!(WireKey::of_outbound(TAG, &udp(true)), udp_key);
     let segment = segment(false, 0, 0, ACK, 0);
-    assert_eq!(ConnectionKey::of_inbound(FLOW, &segment), Some(key()));
+    assert_eq!(WireKey::of_inbound(TAG, &segment), Some(key().wire));
     assert_eq!(ORIGIN, IpAddr::V4(Ipv4Addr::new(192, 0, 0, 2)));
 }

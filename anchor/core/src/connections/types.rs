@@ -4,7 +4,7 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use super::StoredSyn;
-use crate::ids::FlowId;
+use crate::ids::{FlowId, FlowTag};
 use crate::packet::{Packet, Protocol, Transport};
 
 /// The limits of a table of connections.
@@ -27,11 +27,13 @@ impl Default for Limits {
     }
 }
 
-/// A connection as it appears on the wire: its flow stands for both addresses.
+/// What a packet tells of its connection before its flow has been found. The index goes by this
+/// alone, so that it can be asked while the flow is still being looked up; by the tag, the same
+/// ports in many flows do not meet there.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub struct ConnectionKey {
-    /// The flow.
-    pub flow: FlowId,
+pub struct WireKey {
+    /// The tag of the flow.
+    pub tag: FlowTag,
     /// The IANA protocol number; ICMP also where the host writes ICMPv6.
     pub protocol: u8,
     /// The host's port, or the identifier of an echo; 0 without either.
@@ -40,11 +42,20 @@ pub struct ConnectionKey {
     pub far_port: u16,
 }
 
-impl ConnectionKey {
+/// A connection: its flow stands for both addresses.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct ConnectionKey {
+    /// The flow.
+    pub flow: FlowId,
+    /// The flow's tag, protocol and ports.
+    pub wire: WireKey,
+}
+
+impl WireKey {
     /// Returns the connection of a packet the host sent, for an ICMP error that of the packet it
     /// is about. `None` for a later fragment, which does not tell; see
     /// [`super::Connections::last_origin`].
-    pub fn of_outbound(flow: FlowId, packet: &Packet) -> Option<Self> {
+    pub fn of_outbound(tag: FlowTag, packet: &Packet) -> Option<Self> {
         let (protocol, source, destination) = ends(packet)?;
         let is_error = matches!(packet.transport, Transport::IcmpError(_));
         let (host, far) = if is_error {
@@ -52,12 +63,12 @@ impl ConnectionKey {
         } else {
             (source, destination)
         };
-        Some(Self::new(flow, protocol, host, far))
+        Some(Self::new(tag, protocol, host, far))
     }
 
     /// Returns the connection of a packet the far end sent, for an ICMP error that of the packet
     /// it is about. `None` for a later fragment, as in [`Self::of_outbound`].
-    pub fn of_inbound(flow: FlowId, packet: &Packet) -> Option<Self> {
+    pub fn of_inbound(tag: FlowTag, packet: &Packet) -> Option<Self> {
         let (protocol, source, destination) = ends(packet)?;
         let is_error = matches!(packet.transport, Transport::IcmpError(_));
         let (host, far) = if is_error {
@@ -65,22 +76,27 @@ impl ConnectionKey {
         } else {
             (destination, source)
         };
-        Some(Self::new(flow, protocol, host, far))
+        Some(Self::new(tag, protocol, host, far))
     }
 
-    fn new(flow: FlowId, protocol: Protocol, host_port: u16, far_port: u16) -> Self {
+    /// Returns the key of this connection in `flow`, whose tag it has.
+    pub const fn in_flow(self, flow: FlowId) -> ConnectionKey {
+        ConnectionKey { flow, wire: self }
+    }
+
+    fn new(tag: FlowTag, protocol: Protocol, host_port: u16, far_port: u16) -> Self {
         if protocol == Protocol::ICMP || protocol == Protocol::ICMPV6 {
             // An echo has one identifier, which stands on either side.
             let host_port = host_port | far_port;
             return Self {
-                flow,
+                tag,
                 protocol: Protocol::ICMP.0,
                 host_port,
                 far_port: 0,
             };
         }
         Self {
-            flow,
+            tag,
             protocol: protocol.0,
             host_port,
             far_port,

@@ -9,13 +9,16 @@ const B: PeerIx = PeerIx(2);
 const C: PeerIx = PeerIx(3);
 
 #[test]
-fn the_first_round_trip_is_taken_whole_and_later_ones_by_an_eighth() {
+fn of_the_first_three_round_trips_the_least_is_taken_and_later_ones_by_an_eighth() {
     let mut costs = Costs::new();
+    let known = [100, 80, 300, 160].map(|sample| {
+        costs.handle_rtt(at(0), A, ms(sample));
+        costs.rtt(A).unwrap()
+    });
 
-    costs.handle_rtt(at(0), A, ms(80));
-    costs.handle_rtt(at(1), A, ms(160));
-
-    near(costs.rtt(A).unwrap(), ms(90));
+    for (known, expected) in known.into_iter().zip([100, 80, 80, 90]) {
+        near(known, ms(expected));
+    }
 }
 
 #[test]
@@ -92,6 +95,19 @@ fn a_sample_weighs_by_the_time_since_the_last() {
     let expected = Duration::from_secs_f64(log.exp_m1() / 1e3);
 
     near(read(&costs, at(120_000), &[A])[0].answer, expected);
+}
+
+#[test]
+fn the_first_answers_weigh_the_same() {
+    let mut costs = Costs::new();
+    for (second, millis) in (0..).zip([100, 5, 5, 5, 5]) {
+        costs.handle_answer(at(1_000 * second), A, ms(millis));
+    }
+
+    let log = (101.0_f64.ln() + 4.0 * 6.0_f64.ln()) / 5.0;
+    let expected = Duration::from_secs_f64(log.exp_m1() / 1e3);
+
+    near(read(&costs, at(4_000), &[A])[0].answer, expected);
 }
 
 #[test]

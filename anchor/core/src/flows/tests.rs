@@ -43,6 +43,30 @@ fn the_longest_idle_flow_is_found_first() {
 }
 
 #[test]
+fn keys_of_one_hash_are_told_apart() {
+    let mut flows = Flows::new(8, 1);
+    let addresses: [IpAddr; 2] = ["10.0.0.9", "::a00:9"].map(|text| text.parse().unwrap());
+    let zeros: [IpAddr; 2] = ["0.0.0.0", "::"].map(|text| text.parse().unwrap());
+    let hosts = [Host::Own, Host::Behind(zeros[0]), Host::Behind(zeros[1])];
+    let keys: Vec<_> = hosts
+        .into_iter()
+        .flat_map(|host| addresses.map(|destination| FlowKey { host, destination }))
+        .collect();
+    let put = |flows: &mut Flows, key| flows.insert(at(0), key, 32, None, Reason::New);
+    let ids: Vec<_> = keys.iter().map(|&key| put(&mut flows, key)).collect();
+
+    for (key, &id) in keys.iter().zip(&ids) {
+        assert_eq!(flows.tag(key), flows.tag(&keys[0]), "{key:?}");
+        assert_eq!(flows.find(key), Some(id), "{key:?}");
+    }
+    flows.remove(ids[0]);
+    assert_eq!(flows.find(&keys[0]), None);
+    for (key, &id) in keys.iter().zip(&ids).skip(1) {
+        assert_eq!(flows.find(key), Some(id), "{key:?}");
+    }
+}
+
+#[test]
 fn a_parked_flow_comes_back_with_its_next_packet() {
     let mut flows = Flows::new(8, 1);
     let first = flows.insert(at(0), key(1), 32, None, Reason::New);

@@ -47,7 +47,7 @@ use crate::time::{Mono, Now};
 
 /// A timer this late, or a suspend this long, means that this process was not running: proofs
 /// may lie unread. SPEC section 5.
-const LATE: Duration = Duration::from_millis(500);
+pub(crate) const LATE: Duration = Duration::from_millis(500);
 
 /// Entries of the heap per peer, and beside that, before those out of date are thrown away.
 const STALE_PER_PEER: usize = 4;

@@ -33,7 +33,7 @@ const QUICK_INTERVAL: Duration = Duration::from_millis(100);
 const ASK_AGAIN_MILLIS: u32 = 200;
 const ASK_ON_ALL_PATHS_MILLIS: u32 = 900;
 
-/// A question this soon after a probe waits for that one's echo: many new flows at once ask a
+/// A question this soon after a probe waits before it sends one: many new flows at once ask a
 /// peer 20 times a second at most.
 const PROBE_GAP: Duration = Duration::from_millis(50);
 
@@ -222,16 +222,14 @@ impl Peer {
 
     pub(super) fn ask(&mut self, now: Mono) {
         let recent = self.last_probe.filter(|at| now.since(*at) < PROBE_GAP);
-        let next = if recent.is_some() {
-            now + self.pace().stretch(ASK_AGAIN_MILLIS)
-        } else {
-            now
+        let next = match recent {
+            Some(at) if at == now => now + self.pace().stretch(ASK_AGAIN_MILLIS),
+            // What is asked is who answers from now on: an echo of before does not tell.
+            Some(at) => at + PROBE_GAP,
+            None => now,
         };
         let next = self.ask.map_or(next, |ask| ask.next.min(next));
-        self.ask = Some(Ask {
-            since: recent.unwrap_or(now),
-            next,
-        });
+        self.ask = Some(Ask { since: now, next });
     }
 
     pub(super) fn fail(&mut self, now: Mono) {

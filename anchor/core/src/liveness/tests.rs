@@ -293,10 +293,29 @@ fn a_question_is_repeated_until_answered_and_never_fails_a_peer() {
 }
 
 #[test]
+fn a_question_just_after_a_probe_gets_an_answer_of_its_own() {
+    let mut bench = Bench::new();
+    bench.liveness.probe_now(bench.mono(), PEER);
+    let before = bench.run_for(20);
+
+    let asked = bench.mono();
+    bench.liveness.probe_now(asked, PEER);
+    bench.skip(5);
+    bench
+        .liveness
+        .handle_echo(bench.mono(), PEER, probe_ids(&before)[0]);
+    bench.answer = true;
+    let after = bench.run_for(1_000);
+
+    assert!(bench.liveness.answered_since(PEER, asked));
+    assert_eq!(probe_times(&after), [50]);
+}
+
+#[test]
 fn questions_of_many_new_flows_are_twenty_probes_a_second_at_most() {
     let mut bench = Bench::new();
     let mut log = Vec::new();
-    for _ in 0..1_000 {
+    for _ in 0..999 {
         bench.liveness.probe_now(bench.mono(), PEER);
         log.extend(bench.run_for(1));
     }

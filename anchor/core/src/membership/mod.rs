@@ -18,12 +18,14 @@
 mod check;
 mod fingerprint;
 mod gone;
+mod neighbours;
 mod own;
 mod pace;
 mod reconcile;
 mod revoked;
 
 pub use check::AdvertRefused;
+pub use neighbours::{Candidate, FULL_MESH, NEIGHBOURS, neighbours};
 pub use own::{Own, refresh_interval};
 pub use revoked::RevocationOutcome;
 

@@ -30,6 +30,8 @@ pub struct Own {
     pub aes: bool,
     /// What makes it a member.
     pub credential: Credential,
+    /// Whether it asks for no new flows.
+    pub draining: bool,
 }
 
 #[derive(Debug)]
@@ -134,6 +136,7 @@ impl Membership {
             reach: said.reach,
             aes: said.aes,
             credential: said.credential.hash(),
+            draining: said.draining,
         };
         let advert = Signed::sign(advert, self.identity.signing());
         let last = self.own.take();

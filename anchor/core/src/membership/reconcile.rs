@@ -183,6 +183,7 @@ struct Batches {
     open: Adverts,
     open_bytes: usize,
     total_bytes: usize,
+    count: usize,
     is_full: bool,
 }
 
@@ -204,6 +205,7 @@ impl Batches {
         self.open.adverts.push(aged);
         self.open_bytes += bytes;
         self.total_bytes += bytes;
+        self.count += 1;
         true
     }
 
@@ -212,7 +214,7 @@ impl Batches {
             self.done.push(self.open);
         }
         if let Some(last) = self.done.last_mut() {
-            last.more = self.is_full;
+            last.more = self.is_full || self.count >= MANY;
         }
         self.done.into_iter().map(Message::Adverts)
     }
@@ -229,6 +231,10 @@ const BATCH_BYTES: usize = 48 << 10;
 
 /// What one digest can make us send: a whole realm of 800; a larger one takes several rounds.
 const MAX_ANSWER_BYTES: usize = 1 << 20;
+
+/// Who lacks this many may lack more than fitted the list: it asks again at once, and when it lacks
+/// nothing more that costs one message.
+const MANY: usize = 256;
 
 /// Map and array heads, and the age, around an advert and its credential.
 const MARGIN_BYTES: usize = 40;

@@ -186,7 +186,7 @@ impl Plane {
     }
 
     /// Moves one flow away from `old`; false when nobody is left for it.
-    fn move_flow(
+    pub(super) fn move_flow(
         &mut self,
         now: Now,
         id: FlowId,
@@ -205,8 +205,10 @@ impl Plane {
             Some(asked) => self.liveness.answered_since(candidate, asked),
             None => self.is_fresh(now, candidate),
         };
-        let answering: SmallVec<[PeerIx; 8]> =
+        let mut answering: SmallVec<[PeerIx; 8]> =
             candidates.iter().copied().filter(is_answering).collect();
+        self.spare_draining(&mut answering);
+        self.spare_draining(&mut candidates);
         let mut drawn = self.draw(now, &answering);
         if drawn.is_none() && asked.is_none() {
             // Nobody was asked yet: one of them is, while packets wait.

@@ -8,6 +8,7 @@ use smallvec::SmallVec;
 
 use super::{Head, Output, Plane};
 use crate::ids::{FlowId, PeerIx};
+use crate::liveness::LATE;
 use crate::packet::Offload;
 use crate::plane::counters::DropReason;
 use crate::plane::outbound::Placed;
@@ -161,13 +162,7 @@ impl Plane {
             fallback_at: now.mono + patience,
             packets: Vec::new(),
         });
-        for &candidate in candidates {
-            if self.sessions.can_send(candidate) {
-                self.liveness.probe_now(now.mono, candidate);
-            } else {
-                self.ask_for_session(now.mono, candidate);
-            }
-        }
+        self.ask_group(now, candidates);
         self.ask_others(now, drawn);
         true
     }
@@ -232,12 +227,36 @@ impl Plane {
                 }
             }
             let hold = &self.holds.waiting[at];
-            if hold.first_to_answer.is_none() && now.mono >= hold.since + GIVE_UP {
-                let hold = self.holds.take(at);
-                self.give_up(now, hold);
-                continue;
+            let deadline = hold.since + GIVE_UP;
+            if hold.first_to_answer.is_none() && now.mono >= deadline {
+                if now.mono.since(deadline) <= LATE {
+                    let hold = self.holds.take(at);
+                    self.give_up(now, hold);
+                    continue;
+                }
+                self.ask_anew(now, at);
             }
             at += 1;
+        }
+    }
+
+    /// This process was not running when time was up: answers may lie unread, so the group is asked
+    /// once more and the wait starts anew (SPEC section 5).
+    fn ask_anew(&mut self, now: Now, at: usize) {
+        let hold = &mut self.holds.waiting[at];
+        hold.since = now.mono;
+        let (drawn, group) = (hold.drawn, hold.group.clone());
+        self.ask_group(now, &group);
+        self.ask_others(now, drawn);
+    }
+
+    fn ask_group(&mut self, now: Now, group: &[PeerIx]) {
+        for &holder in group {
+            if self.sessions.can_send(holder) {
+                self.liveness.probe_now(now.mono, holder);
+            } else {
+                self.ask_for_session(now.mono, holder);
+            }
         }
     }
 

@@ -9,9 +9,9 @@ use conflux_proto::frame::{Echo, Flags, FrameType, Probe, Received as Progress};
 use smallvec::SmallVec;
 
 use super::{Event, Head, OWN_HOST, Output, Path, Plane, name_by_quote, position, reset_numbers};
-use crate::connections::{ConnectionKey, Inbound};
+use crate::connections::{Inbound, WireKey};
 use crate::flows::{Direction, FlowKey};
-use crate::ids::{FlowId, Host, PeerIx};
+use crate::ids::{FlowId, FlowTag, Host, PeerIx};
 use crate::packet::{
     Offload, Packet, Reason as Unreachable, TcpFlags, Transport, build_reset, build_unreachable,
 };
@@ -164,21 +164,19 @@ impl Plane {
             self.reset_peer(peer, &packet);
             return Err(DropReason::NotExposed);
         }
-        let flow = match self.flow_from_holder(
-            now,
-            peer,
-            FlowKey {
-                host,
-                destination: far,
-            },
-        ) {
+        let key = FlowKey {
+            host,
+            destination: far,
+        };
+        let (tag, wire) = self.look_ahead_inbound(&key, &packet);
+        let flow = match self.flow_from_holder(now, peer, key, tag) {
             Ok(flow) => flow,
             Err(reason) => {
                 self.reset_peer(peer, &packet);
                 return Err(reason);
             }
         };
-        let origin = match self.note_inbound(now, flow, peer, &packet) {
+        let origin = match self.note_inbound(now, flow, wire, peer, &packet) {
             Ok(origin) => origin,
             Err(reason) => {
                 self.reset_peer(peer, &packet);
@@ -206,11 +204,12 @@ impl Plane {
         now: Now,
         peer: PeerIx,
         key: FlowKey,
+        tag: FlowTag,
     ) -> Result<FlowId, DropReason> {
         if !self.routes.may_send(peer, key.destination) {
             return Err(DropReason::PeerSource);
         }
-        if let Some(id) = self.flows.find(&key) {
+        if let Some(id) = self.flows.find_tagged(tag, &key) {
             return if self.is_pinned_to(now, id, peer) {
                 Ok(id)
             } else {
@@ -236,16 +235,17 @@ impl Plane {
     /// Says whether a flow is on `peer`. One that lost its last holder, and found none since, goes
     /// to whoever of its group speaks first: it would wait for a packet from here otherwise.
     fn is_pinned_to(&mut self, now: Now, id: FlowId, peer: PeerIx) -> bool {
-        let Some(flow) = self.flows.get(id).copied() else {
+        let Some(flow) = self.flows.get(id) else {
             return false;
         };
         if let Some(holder) = flow.holder {
             return holder == peer;
         }
+        let reason = flow.reason;
         match self.candidates(flow.key.destination) {
             Ok((prefix_len, candidates)) if candidates.contains(&peer) => {
                 self.set_network(now.mono, id, prefix_len);
-                self.repin(now, id, Some(peer), flow.reason);
+                self.repin(now, id, Some(peer), reason);
                 true
             }
             Ok(_) | Err(_) => false,
@@ -341,13 +341,15 @@ impl Plane {
             | Transport::LaterFragment
             | Transport::Other => packet.source,
         };
-        let Some(id) = self.flows.find(&FlowKey { host, destination }) else {
+        let key = FlowKey { host, destination };
+        let (tag, wire) = self.look_ahead_inbound(&key, packet);
+        let Some(id) = self.flows.find_tagged(tag, &key) else {
             return Ok(());
         };
         if !self.is_pinned_to(now, id, peer) {
             return Err(DropReason::NotPinned);
         }
-        if let Err(reason) = self.note_inbound(now, id, peer, packet) {
+        if let Err(reason) = self.note_inbound(now, id, wire, peer, packet) {
             self.reset_peer(peer, packet);
             return Err(reason);
         }
@@ -364,16 +366,27 @@ impl Plane {
         Packet::parse(head.packet(), total).map_err(|_| DropReason::MalformedInner)
     }
 
+    /// Begins the look-up of a packet's connection; the flow's comes next.
+    fn look_ahead_inbound(&self, key: &FlowKey, packet: &Packet) -> (FlowTag, Option<WireKey>) {
+        let tag = self.flows.tag(key);
+        let wire = WireKey::of_inbound(tag, packet);
+        if let Some(wire) = &wire {
+            self.connections.look_ahead(wire);
+        }
+        (tag, wire)
+    }
+
     /// Notes a packet to the host in the connection table; returns the local address its
     /// connection uses, where it is known.
     fn note_inbound(
         &mut self,
         now: Now,
         flow: FlowId,
+        wire: Option<WireKey>,
         peer: PeerIx,
         packet: &Packet,
     ) -> Result<Option<IpAddr>, DropReason> {
-        let Some(key) = ConnectionKey::of_inbound(flow, packet) else {
+        let Some(key) = wire.map(|wire| wire.in_flow(flow)) else {
             return Ok(None);
         };
         let mut noted = self.connections.note_inbound(now, key, packet);

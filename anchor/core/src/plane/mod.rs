@@ -13,6 +13,8 @@
 //! (`session::noise`), and cutting or joining super-packets (`packet`, called by the shell).
 
 mod counters;
+mod draining;
+mod explain;
 mod expose;
 mod failover;
 mod hold;
@@ -33,6 +35,8 @@ use ipnet::{IpNet, Ipv4Net};
 use smallvec::SmallVec;
 
 pub use counters::{Counters, DropReason};
+pub use draining::Resting;
+pub use explain::{Excluded, Explained, Found, HolderView, NoSuchHost};
 pub use expose::{BadOpening, Opening};
 pub use inbound::{Received, ToHost};
 pub use outbound::ToPeer;
@@ -250,6 +254,8 @@ pub struct Plane {
     mtu_bytes: u16,
     fragment_id: u32,
     next_expiry: Option<Mono>,
+    /// Before this no SYN has its flow looked at for leaving a draining holder.
+    next_look: Mono,
     counters: Counters,
 }
 
@@ -292,6 +298,7 @@ impl Plane {
             random,
             outputs: VecDeque::new(),
             next_expiry: None,
+            next_look: Mono::default(),
             counters: Counters::default(),
         }
     }

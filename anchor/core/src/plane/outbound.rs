@@ -7,10 +7,10 @@ use conflux_proto::frame::Flags;
 
 use super::{Head, OWN_HOST, Output, Plane, name_by_quote, reset_numbers};
 use crate::choose::choose;
-use crate::connections::{ConnectionKey, Outbound};
+use crate::connections::{Outbound, WireKey};
 use crate::cost::Cost;
 use crate::flows::{Direction, Flow, FlowKey, IDLE_AFTER};
-use crate::ids::{FlowId, Host, PeerIx};
+use crate::ids::{FlowId, FlowTag, Host, PeerIx};
 use crate::packet::{
     Offload, Packet, Reason as Unreachable, TcpFlags, Transport, build_reset, build_unreachable,
 };
@@ -82,11 +82,16 @@ impl Plane {
             host,
             destination: spelled.map_or(packet.destination, IpAddr::from),
         };
-        let (flow, peer) = match self.place(now, key, head, offload, &packet)? {
+        let tag = self.flows.tag(&key);
+        let wire = WireKey::of_outbound(tag, &packet);
+        if let Some(wire) = &wire {
+            self.connections.look_ahead(wire);
+        }
+        let (flow, peer) = match self.place(now, key, tag, head, offload, &packet)? {
             Placed::On(flow, peer) => (flow, peer),
             Placed::Held => return Ok(ToPeer::Held),
         };
-        self.note_connection(now, flow, head, &packet)?;
+        self.note_connection(now, flow, wire, head, &packet)?;
         if !self.sessions.can_send(peer) {
             self.ask_for_session(now.mono, peer);
             return Err(DropReason::NoSession);
@@ -216,37 +221,45 @@ impl Plane {
         &mut self,
         now: Now,
         key: FlowKey,
+        tag: FlowTag,
         head: &mut Head<'_>,
         offload: &Offload,
         packet: &Packet,
     ) -> Result<Placed, DropReason> {
-        let Some(id) = self.flows.find(&key) else {
+        let Some(id) = self.flows.find_tagged(tag, &key) else {
             return self.place_new(now, key, head, offload, packet);
         };
         if self.holds.contains(id) {
             return self.hold_more(id, head, offload);
         }
-        let Some(&flow) = self.flows.get(id) else {
+        if self.routes.has_draining() && opens(packet) && self.leave_draining(now, id) {
+            // The flow is on another holder now, or waits for one.
+            return self.place(now, key, tag, head, offload, packet);
+        }
+        let Some(flow) = self.flows.get(id) else {
             return Err(DropReason::NoRoute);
         };
         let holder = flow
             .holder
             .filter(|&holder| !self.liveness.is_failed(holder));
         let Some(holder) = holder else {
+            let flow = *flow;
             return self.place_stranded(now, id, &flow, head, offload, packet);
         };
-        if now.boot.since(flow.last) < IDLE_AFTER || self.continues_open(now, id, packet) {
+        let is_idle = now.boot.since(flow.last) >= IDLE_AFTER;
+        if !is_idle || self.continues_open(now, id, tag, packet) {
             return Ok(Placed::On(id, holder));
         }
+        let flow = *flow;
         self.place_idle(now, id, &flow, holder, head, offload)
     }
 
     /// Says whether a packet belongs to a connection that is still open.
-    fn continues_open(&self, now: Now, flow: FlowId, packet: &Packet) -> bool {
+    fn continues_open(&self, now: Now, flow: FlowId, tag: FlowTag, packet: &Packet) -> bool {
         match packet.transport {
             Transport::Tcp(tcp) if !tcp.flags.contains(TcpFlags::SYN) => {
-                ConnectionKey::of_outbound(flow, packet)
-                    .is_some_and(|key| self.connections.is_open(now, &key))
+                WireKey::of_outbound(tag, packet)
+                    .is_some_and(|wire| self.connections.is_open(now, &wire.in_flow(flow)))
             }
             Transport::Tcp(_)
             | Transport::Udp(_)
@@ -267,7 +280,7 @@ impl Plane {
         offload: &Offload,
         packet: &Packet,
     ) -> Result<Placed, DropReason> {
-        let (prefix_len, candidates) = match self.candidates(key.destination) {
+        let (prefix_len, candidates) = match self.eligible(key.destination) {
             Ok(found) => found,
             Err((reason, answer)) => {
                 self.refuse(head, packet, answer);
@@ -299,7 +312,7 @@ impl Plane {
         head: &mut Head<'_>,
         offload: &Offload,
     ) -> Result<Placed, DropReason> {
-        let Ok((prefix_len, candidates)) = self.candidates(flow.key.destination) else {
+        let Ok((prefix_len, candidates)) = self.eligible(flow.key.destination) else {
             return Ok(Placed::On(id, holder));
         };
         let Some(drawn) = self.draw(now, &candidates) else {
@@ -329,11 +342,11 @@ impl Plane {
         packet: &Packet,
     ) -> Result<Placed, DropReason> {
         let (prefix_len, candidates) = self
-            .candidates(flow.key.destination)
+            .eligible(flow.key.destination)
             .unwrap_or_else(|_| (flow.prefix_len, SmallVec::new()));
         let Some(drawn) = self.draw(now, &candidates) else {
             self.want_group(now, flow.key.destination);
-            self.answer_reset(now, id, head, packet);
+            self.answer_reset(now, id, flow, head, packet);
             self.refuse(head, packet, Unreachable::HostUnreachable);
             return Err(DropReason::NoHolder);
         };
@@ -385,7 +398,7 @@ impl Plane {
     }
 
     /// Says whether a holder has neither left nor failed for this client.
-    fn is_answering(&self, holder: PeerIx) -> bool {
+    pub(super) fn is_answering(&self, holder: PeerIx) -> bool {
         !self.liveness.is_failed(holder) && !self.left.contains(&holder)
     }
 
@@ -401,15 +414,16 @@ impl Plane {
         &mut self,
         now: Now,
         flow: FlowId,
+        wire: Option<WireKey>,
         head: &mut Head<'_>,
         packet: &Packet,
     ) -> Result<(), DropReason> {
-        let Some(key) = ConnectionKey::of_outbound(flow, packet) else {
+        let Some(wire) = wire else {
             return Ok(());
         };
         let noted = self.connections.note_outbound(
             now,
-            key,
+            wire.in_flow(flow),
             packet.source,
             packet,
             &head.bytes[head.start..],
@@ -431,7 +445,14 @@ impl Plane {
     }
 
     /// Answers a segment of a connection that was reset when its flow lost its last holder.
-    fn answer_reset(&mut self, now: Now, flow: FlowId, head: &mut Head<'_>, packet: &Packet) {
+    fn answer_reset(
+        &mut self,
+        now: Now,
+        id: FlowId,
+        flow: &Flow,
+        head: &mut Head<'_>,
+        packet: &Packet,
+    ) {
         let Transport::Tcp(tcp) = packet.transport else {
             return;
         };
@@ -439,7 +460,8 @@ impl Plane {
             return;
         }
         // The reset itself is all that matters: the packet is dropped either way.
-        let _ = self.note_connection(now, flow, head, packet);
+        let wire = WireKey::of_outbound(self.flows.tag(&flow.key), packet);
+        let _ = self.note_connection(now, id, wire, head, packet);
     }
 
     fn refuse_clash(&mut self, head: &mut Head<'_>, packet: &Packet) {
@@ -479,6 +501,11 @@ impl Plane {
             self.outputs.push_back(Output::ToHost(error));
         }
     }
+}
+
+/// Says whether a packet opens a TCP connection.
+fn opens(packet: &Packet) -> bool {
+    matches!(packet.transport, Transport::Tcp(tcp) if tcp.flags.contains(TcpFlags::SYN))
 }
 
 /// Returns the IPv4 destination that an IPv6 packet spells.

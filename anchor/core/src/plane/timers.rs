@@ -139,8 +139,8 @@ impl Plane {
                     (_, far) => far,
                 };
                 let mut reset = Vec::new();
-                let from = SocketAddr::new(far, key.far_port);
-                let to = SocketAddr::new(origin, key.host_port);
+                let from = SocketAddr::new(far, key.wire.far_port);
+                let to = SocketAddr::new(origin, key.wire.host_port);
                 if build_reset(&mut reset, from, to, sequence, None).is_ok() {
                     self.counters.resets += 1;
                     self.outputs.push_back(Output::ToHost(reset));

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::{Path, Plane};
 use crate::flows::Flow;
-use crate::ids::PeerIx;
+use crate::ids::{FlowId, PeerIx};
 use crate::time::{Mono, Now};
 
 /// One flow as the `flows` table shows it.
@@ -18,6 +18,8 @@ pub struct FlowView {
     pub idle: Duration,
     /// Open TCP connections.
     pub connections: u32,
+    /// Its holder drains: once at rest the flow moves.
+    pub holder_drains: bool,
 }
 
 /// One peer as the packet way sees it.
@@ -43,16 +45,23 @@ impl Plane {
         let mut flows: Vec<FlowView> = self
             .flows
             .iter()
-            .map(|(id, flow)| FlowView {
-                flow: *flow,
-                age: now.boot.since(flow.since),
-                idle: now.boot.since(flow.last),
-                connections: self.connections.open_count(id),
-            })
+            .filter_map(|(id, _)| self.view_flow(now, id))
             .collect();
         flows.sort_by_key(|view| (view.flow.key.destination, view.flow.key.host));
         flows.truncate(limit);
         flows
+    }
+
+    /// Returns one flow as tables show it.
+    pub(super) fn view_flow(&self, now: Now, id: FlowId) -> Option<FlowView> {
+        let flow = *self.flows.get(id)?;
+        Some(FlowView {
+            flow,
+            age: now.boot.since(flow.since),
+            idle: now.boot.since(flow.last),
+            connections: self.connections.open_count(id),
+            holder_drains: self.is_on_draining(flow.holder),
+        })
     }
 
     /// Returns what is known of a peer.

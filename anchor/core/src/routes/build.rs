@@ -35,6 +35,7 @@ pub fn build(own: &OwnFacts, peers: &[PeerFacts]) -> Routes {
         let mut entry = Known {
             facts: facts.clone(),
             held: Vec::new(),
+            refused: Vec::new(),
             sources: Sources::default(),
         };
         if facts.may_exchange {
@@ -60,6 +61,9 @@ pub fn build(own: &OwnFacts, peers: &[PeerFacts]) -> Routes {
         own_overlay: own.overlay,
         realm,
         served: Vec::new(),
+        has_draining: peers
+            .iter()
+            .any(|facts| facts.draining && facts.may_exchange),
     };
     routes
         .targets
@@ -78,7 +82,7 @@ fn sorted_by_id(peers: &[PeerFacts]) -> Vec<&PeerFacts> {
     sorted
 }
 
-fn claims(facts: &PeerFacts) -> impl Iterator<Item = Claim<IpNet>> {
+pub(super) fn claims(facts: &PeerFacts) -> impl Iterator<Item = Claim<IpNet>> {
     let ipv4 = facts.ipv4.map(|claim| Claim {
         network: host(claim.network),
         granted: claim.granted,
@@ -133,6 +137,7 @@ fn draft_claim(
                 entry.sources.push(network);
             }
             draft.refused.get_or_insert(why);
+            entry.refused.push((network, why));
         }
     }
 }

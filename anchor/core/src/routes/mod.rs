@@ -10,6 +10,7 @@
 //! Anchors that may not exchange data with this one contribute nothing, not even a refused row.
 
 mod build;
+mod claims;
 mod ipv4;
 mod name;
 mod ranges;
@@ -23,6 +24,7 @@ use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 use prefix_trie::joint::JointPrefixMap;
 
 pub use build::build;
+pub use claims::{Claimant, Standing};
 pub use ipv4::{
     ClientRangeRefused, DEFAULT_CLIENT_RANGE, Ipv4Choice, Ipv4Refused, check_client_range,
     check_ipv4,
@@ -60,6 +62,8 @@ pub struct PeerFacts {
     pub networks: Vec<Claim<IpNet>>,
     /// Its taints and ours allow data between us.
     pub may_exchange: bool,
+    /// It asks for no new flows.
+    pub draining: bool,
 }
 
 /// What this anchor knows of itself and its machine.
@@ -188,6 +192,8 @@ struct Known {
     facts: PeerFacts,
     /// The networks whose holder it is; sorted once built.
     held: Vec<IpNet>,
+    /// The claims that were not believed.
+    refused: Vec<(IpNet, Why)>,
     /// The networks its packets may come from, its overlay address and [`CLIENT_ADDRESS`] aside.
     sources: Sources,
 }
@@ -212,6 +218,8 @@ pub struct Routes {
     realm: Ipv6Net,
     /// The networks this anchor serves, its overlay address aside.
     served: Vec<IpNet>,
+    /// Some peer with whom data may be exchanged drains.
+    has_draining: bool,
 }
 
 impl Routes {
@@ -295,6 +303,17 @@ impl Routes {
         };
         known.held.binary_search(&network.trunc()).is_ok()
             || known.facts.may_exchange && network == IpNet::from(IpAddr::V6(known.facts.overlay))
+    }
+
+    /// Returns whether `peer` asks for no new flows.
+    pub fn is_draining(&self, peer: PeerIx) -> bool {
+        self.known(peer).is_some_and(|known| known.facts.draining)
+    }
+
+    /// Returns whether any peer that could hold something for this anchor drains: cheap enough to
+    /// ask for each packet.
+    pub const fn has_draining(&self) -> bool {
+        self.has_draining
     }
 
     /// Returns the facts about `peer`.

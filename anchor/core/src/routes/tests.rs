@@ -481,6 +481,7 @@ fn holding(number: u32, ipv4: &str, networks: &[&str]) -> PeerFacts {
             })
             .collect(),
         may_exchange: true,
+        draining: false,
     }
 }
 

@@ -4,9 +4,11 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::time::Duration;
 
 use crate::connections::*;
+use crate::ids::FlowTag;
 use crate::packet::{IcmpError, Inner, TcpFlags, Udp};
 
 pub(super) const FLOW: FlowId = FlowId(3);
+pub(super) const TAG: FlowTag = FlowTag(3_000);
 pub(super) const ORIGIN: IpAddr = IpAddr::V4(Ipv4Addr::new(192, 0, 0, 2));
 pub(super) const OTHER_ORIGIN: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 1, 1, 1));
 pub(super) const FAR: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 128, 0, 9));
@@ -47,8 +49,10 @@ impl Table {
     pub(super) fn key(&self) -> ConnectionKey {
         ConnectionKey {
             flow: self.flow,
-            host_port: self.host_port,
-            ..key()
+            wire: WireKey {
+                host_port: self.host_port,
+                ..key().wire
+            },
         }
     }
 
@@ -115,22 +119,26 @@ impl Table {
 pub(super) fn key() -> ConnectionKey {
     ConnectionKey {
         flow: FLOW,
-        protocol: 6,
-        host_port: HOST_PORT,
-        far_port: FAR_PORT,
+        wire: WireKey {
+            tag: TAG,
+            protocol: 6,
+            host_port: HOST_PORT,
+            far_port: FAR_PORT,
+        },
     }
 }
 
 pub(super) fn udp_key() -> ConnectionKey {
-    ConnectionKey {
+    let wire = WireKey {
         protocol: 17,
-        ..key()
-    }
+        ..key().wire
+    };
+    wire.in_flow(FLOW)
 }
 
 pub(super) fn action_port(action: &Action) -> u16 {
     match action {
-        Action::Reset { key, .. } | Action::ReplaySyn { key, .. } => key.host_port,
+        Action::Reset { key, .. } | Action::ReplaySyn { key, .. } => key.wire.host_port,
     }
 }
 

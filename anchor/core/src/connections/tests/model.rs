@@ -7,6 +7,7 @@ use super::build::{ACK, FIN, RST, SYN, Table};
 use crate::connections::*;
 
 const PORTS: u16 = 4;
+/// Both have the same tag, so that only the rest of the key tells their connections apart.
 const FLOWS: u32 = 2;
 const STREAM: usize = 64;
 /// As many as an entry remembers; what happens beyond is tested with `sequence`.
@@ -353,16 +354,16 @@ impl World {
         for action in self.table.actions() {
             match action {
                 Action::Reset { key, sequence, .. } => {
-                    let port = usize::from(key.host_port) - 1;
+                    let port = usize::from(key.wire.host_port) - 1;
                     self.receive_reset(key.flow.0 as usize, port, sequence)?;
                 }
                 Action::ReplaySyn { key, .. } => {
-                    let port = usize::from(key.host_port) - 1;
+                    let port = usize::from(key.wire.host_port) - 1;
                     let socket = &mut self.sockets[key.flow.0 as usize][port];
                     prop_assert!(socket.state == Life::Syn && socket.is_owed_replay);
                     socket.is_owed_replay = false;
                     let first = socket.first;
-                    (self.table.flow, self.table.host_port) = (key.flow, key.host_port);
+                    (self.table.flow, self.table.host_port) = (key.flow, key.wire.host_port);
                     prop_assert_eq!(self.table.syn(first), Outbound::Pass);
                 }
             }
@@ -391,11 +392,11 @@ impl World {
             let open = sockets.iter().filter(is_open).count();
             prop_assert_eq!(connections.open_count(FlowId(flow as u32)), open as u32);
             for (port, socket) in sockets.iter().enumerate() {
-                let key = ConnectionKey {
-                    flow: FlowId(flow as u32),
+                let wire = WireKey {
                     host_port: port as u16 + 1,
-                    ..self.table.key()
+                    ..self.table.key().wire
                 };
+                let key = wire.in_flow(FlowId(flow as u32));
                 prop_assert_eq!(connections.is_open(self.table.now, &key), is_open(&socket));
             }
         }

@@ -458,6 +458,7 @@ fn own_of(credential: Credential) -> Own {
         reach: Reach::Public,
         aes: true,
         credential,
+        draining: false,
     }
 }
 

@@ -63,6 +63,24 @@ fn a_new_member_learns_a_realm_in_messages_of_legal_size() {
 }
 
 #[test]
+fn a_new_member_of_a_large_realm_learns_all_of_it_without_a_pause() {
+    let [mut one, mut two] = [node(1), node(2)];
+    fill(&mut one, 0..4_000);
+
+    let mut digests = 0;
+    let mut has_more = true;
+    while has_more {
+        digests += 1;
+        let messages = reconcile(&mut two, &mut one, START);
+        let more = |message: &Message| matches!(message, Message::Adverts(adverts) if adverts.more);
+        has_more = messages.iter().any(more);
+        assert!(digests < 10, "it does not end");
+    }
+
+    assert_eq!(known(&one), known(&two));
+}
+
+#[test]
 fn age_travels_with_the_advert() {
     let [mut one, mut two, mut three] = [node(1), node(2), node(3)];
     one.set_own(START, own(1));

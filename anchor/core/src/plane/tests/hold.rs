@@ -67,6 +67,27 @@ fn a_connection_to_a_group_with_a_dead_holder_never_waits_two_seconds() {
     }
 }
 
+/// The process is stopped while answers come: the witness's was read, the holder's lies in the
+/// socket, and the timer fires before that is looked at.
+#[test]
+fn a_holder_whose_answer_lies_unread_does_not_fail() {
+    let specs = vec![Spec::client(), Spec::holder(SHARED), Spec::client()];
+    let mut realm = Realm::new(3, specs);
+    realm.delays.extend([((0, 1), ms(100)), ((1, 0), ms(100))]);
+    realm.pass(SILENCE);
+    assert_eq!(realm.send(0, &hello()), ToPeer::Held);
+    realm.pass(ms(50));
+
+    realm.now = realm.now + ms(3000);
+    let now = realm.now;
+    realm.nodes[0].plane.handle_timeout(now);
+    realm.settle();
+    realm.pass(ms(500));
+
+    assert_eq!(realm.nodes[0].plane.counters().holder_failures, 0);
+    assert_eq!(payload(&realm.take(0)[0])[0], 1);
+}
+
 #[test]
 fn packets_are_given_up_when_no_holder_answers_but_another_peer_does() {
     let mut realm = Realm::new(

@@ -3,7 +3,9 @@
 
 mod caps;
 mod choice;
+mod draining;
 mod errors;
+mod explain;
 mod expose;
 mod failure;
 mod fragments;

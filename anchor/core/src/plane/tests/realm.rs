@@ -51,6 +51,8 @@ pub(super) struct Realm {
     pub(super) forbidden: BTreeSet<(usize, usize)>,
     /// Anchors whose adverts are gone.
     pub(super) gone: BTreeSet<usize>,
+    /// Anchors that drain.
+    pub(super) draining: BTreeSet<usize>,
     /// Whether handshakes that are asked for come about.
     pub(super) answers_handshakes: bool,
     random: fastrand::Rng,
@@ -86,6 +88,7 @@ impl Realm {
             duplicates: false,
             forbidden: BTreeSet::new(),
             gone: BTreeSet::new(),
+            draining: BTreeSet::new(),
             answers_handshakes: true,
             random: fastrand::Rng::with_seed(seed),
         };
@@ -141,6 +144,7 @@ impl Realm {
                 })
                 .collect(),
             may_exchange: !self.forbidden.contains(&pair),
+            draining: self.draining.contains(&other),
         }
     }
 
