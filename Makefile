@@ -9,10 +9,10 @@ CHAOS_MINUTES ?= 30
 # Random schedules of the simulation; `make test` runs a few dozen.
 SIM_SCHEDULES ?= 100000
 FUZZ_SECONDS ?= 20
-FUZZ_TARGETS := frames messages statements tickets requests packets core
+FUZZ_TARGETS := frames messages statements chain tickets requests packets translate core
 ARGS       ?=
 
-.PHONY: help build setup test lint deny unit e2e soak fuzz bench demo show chaos up down uninstall
+.PHONY: help build setup test lint deny unit e2e next soak fuzz bench demo show chaos up down uninstall
 
 help:
 	@echo "make up [ARGS=..]   build, install and start on this machine"
@@ -54,8 +54,14 @@ unit:
 	$(CARGO) nextest run --locked --workspace --exclude e2e
 
 # Namespaces and interfaces need root; the binary under test is the one that ships.
-e2e: build
+e2e: next
 	$(SUDO) env "PATH=$$PATH" CONFLUX_BIN="$(CONFLUX)" $(CARGO) nextest run --locked -p e2e
+
+# Beside the binary that ships, the same sources as a release after it might be: the tests run both.
+next: build
+	$(CARGO) build --release --locked -p conflux --features next
+	mv -f "$(CONFLUX)" "$(CONFLUX)-next"
+	$(CARGO) build --release --locked -p conflux
 
 soak:
 	PROPTEST_CASES=$(SOAK_CASES) $(CARGO) nextest run --locked --release \

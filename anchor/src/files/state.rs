@@ -20,7 +20,7 @@ use super::atomic::{self, Mode};
 use super::layout::Layout;
 
 /// The version of every state file's format.
-const VERSION: u32 = 1;
+const VERSION: u32 = if cfg!(feature = "next") { 2 } else { 1 };
 
 /// The adverts of 10,000 anchors at about 3 kB each fit twice.
 const MAX_FILE_BYTES: u64 = 64 * 1024 * 1024;
