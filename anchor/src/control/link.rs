@@ -136,6 +136,7 @@ impl Anchor {
             return;
         };
         let (key, accepted) = (known.key, known.accepted);
+        self.watch_connection(now, conn, key);
         match message {
             Message::Hello(hello) if !accepted => self.handle_hello(now, conn, key, *hello),
             Message::Refused(refusal) => self.note_refusal(now, key, &refusal),
@@ -292,7 +293,7 @@ impl Anchor {
             self.readvertise(now);
         }
         if let Some(advert) = &hello.advert {
-            self.take_advert(now, advert, Duration::ZERO, key);
+            self.take_advert(now, advert, Duration::ZERO, (conn, key));
         }
         self.greet(now, conn);
         self.refresh_paths(peer);

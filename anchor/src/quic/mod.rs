@@ -345,7 +345,19 @@ fn transport(streams: u32) -> TransportConfig {
     config
 }
 
+#[cfg(test)]
+impl ConnId {
+    pub(crate) const fn numbered(number: u64) -> Self {
+        Self(number)
+    }
+}
+
 impl Psk {
+    #[cfg(test)]
+    pub(crate) fn sample() -> Self {
+        Self(Zeroizing::new([5; 32]))
+    }
+
     /// Returns the secret.
     pub fn bytes(&self) -> &[u8; 32] {
         &self.0
