@@ -70,10 +70,19 @@ soak:
 	  --success-output final --features conflux-core/soak -p conflux-core --test sim
 	$(MAKE) chaos ARGS="--minutes $(CHAOS_MINUTES)"
 
-# Needs cargo-fuzz; what it finds stays in fuzz/artifacts.
+# `make unit` tries the same targets on the corpora and some mutations, without a fuzzer. What is found
+# stays in fuzz/libfuzzer/artifacts; new inputs are kept in fuzz/libfuzzer/corpus. The libraries are
+# unstable Rust's, the compiler is the usual one. No sanitizer: the crates under test forbid unsafe.
 fuzz:
-	cd fuzz && for target in $(FUZZ_TARGETS); do \
-	  RUSTC_BOOTSTRAP=1 $(CARGO) fuzz run $$target -- -max_total_time=$(FUZZ_SECONDS) || exit 1; \
+	@$(CARGO) fuzz --version >/dev/null 2>&1 || { \
+	  echo "make fuzz: cargo-fuzz is missing: cargo install --locked cargo-fuzz" >&2; exit 1; }
+	@c++ --version >/dev/null 2>&1 || { \
+	  echo "make fuzz: a C++ compiler is missing: apt-get install g++" >&2; exit 1; }
+	@for target in $(FUZZ_TARGETS); do \
+	  mkdir -p fuzz/libfuzzer/corpus/$$target && \
+	  RUSTC_BOOTSTRAP=1 CARGO_TARGET_DIR="$(TARGET)/fuzz" $(CARGO) fuzz run --fuzz-dir fuzz/libfuzzer \
+	    --sanitizer none $$target fuzz/libfuzzer/corpus/$$target fuzz/corpora/$$target -- \
+	    -max_total_time=$(FUZZ_SECONDS) -max_len=4096 -print_final_stats=1 || exit 1; \
 	done
 
 demo show chaos: build
