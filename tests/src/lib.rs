@@ -11,6 +11,7 @@ pub mod hostile;
 mod kernel;
 mod lab;
 mod links;
+pub mod nat;
 pub mod scenario;
 mod switch;
 pub mod wait;
