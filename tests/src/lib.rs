@@ -13,6 +13,7 @@ pub mod initial;
 mod kernel;
 mod lab;
 mod links;
+pub mod nat;
 pub mod scenario;
 mod switch;
 pub mod wait;

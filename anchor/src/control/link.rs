@@ -443,16 +443,6 @@ impl Anchor {
         }
     }
 
-    /// Sends something over the connections of a peer: one that has restarted does not know them
-    /// any more and says so at once, and is dialled anew. Otherwise the next keepalive would tell,
-    /// seconds later.
-    pub(super) fn ask_whether_restarted(&self, peer: PeerIx) {
-        let conns = self.peers.get(peer).map(|peer| peer.conns.clone());
-        for conn in conns.into_iter().flatten() {
-            self.tell(conn, &Message::Ping(0));
-        }
-    }
-
     /// Lets a peer be dialled at once.
     pub(super) fn hurry(&mut self, now: Mono, peer: PeerIx) {
         self.peers.hurry(peer, now);

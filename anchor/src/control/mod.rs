@@ -16,6 +16,7 @@
 //! | `clones` | identities that two machines use |
 //! | `routing` | from adverts to routes, paths and interface |
 //! | `host` | the interface and the machine's network |
+//! | `moved` | what follows when that network has changed |
 //! | `check` | what the check of this machine's own service means for its advert |
 //! | `drain` | holders that take no new flows, on both ends |
 //! | `answers`, `explain`, `metrics`, `reload` | the local socket |
@@ -33,6 +34,7 @@ mod host;
 mod link;
 mod members;
 mod metrics;
+mod moved;
 mod peers;
 mod reload;
 mod renew;
@@ -116,6 +118,7 @@ pub(crate) struct Anchor {
     /// Local addresses of the sockets, by the number the data thread has for them.
     sockets: Vec<SocketAddr>,
     interface: String,
+    moves: moved::Moves,
     aes: bool,
     /// Somebody dialled us and was accepted: this anchor can be reached at an endpoint.
     was_reached: bool,
@@ -261,8 +264,9 @@ impl Anchor {
                     local: None,
                 };
                 self.paths.lock().roam(peer, way);
+                self.nudge(peer);
             }
-            Event::Unanswered(peer) => self.ask_whether_restarted(peer),
+            Event::Unanswered(peer) => self.nudge(peer),
             Event::Failed {
                 peer,
                 moved,
@@ -293,12 +297,18 @@ impl Anchor {
     }
 
     fn handle_host(&mut self, now: Mono, facts: Facts) {
+        let has_moved = self.facts.uplinks != facts.uplinks;
         self.facts = facts;
+        if has_moved {
+            self.moves.note(now);
+            self.follow_moves(now);
+        }
         self.readvertise(now);
         self.rebuild(now);
     }
 
     async fn handle_deadlines(&mut self, now: Mono) {
+        self.follow_moves(now);
         self.run_membership(now);
         self.dial_due(now);
         self.release_draining(now).await;
@@ -325,6 +335,7 @@ impl Anchor {
             self.next_seed().filter(|_| !is_out),
             self.seeds_resolve_at.filter(|_| !is_out),
             self.look_at_draining,
+            self.moves.due(),
         ]
         .into_iter()
         .flatten()

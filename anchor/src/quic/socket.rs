@@ -315,7 +315,10 @@ impl Port {
     fn send(&self, way: Way, contents: &[u8]) -> Result<(), WouldBlock> {
         let sent = self.io.try_io(Interest::WRITABLE, || {
             match send_msg(&self.io, way, contents) {
-                Err(Errno::EINVAL | Errno::EADDRNOTAVAIL) if way.local.is_some() => {
+                // What kernels say of a source that is not, or no longer, an address of this machine.
+                Err(Errno::EINVAL | Errno::EADDRNOTAVAIL | Errno::ENETUNREACH)
+                    if way.local.is_some() =>
+                {
                     send_msg(&self.io, Way { local: None, ..way }, contents)
                 }
                 other => other,

@@ -8,7 +8,7 @@ use std::time::Duration;
 use conflux_proto::frame::{Echo, Flags, FrameType, Probe, Received as Progress};
 use smallvec::SmallVec;
 
-use super::{Event, Head, OWN_HOST, Output, Path, Plane, name_by_quote, position, reset_numbers};
+use super::{Head, OWN_HOST, Output, Path, Plane, name_by_quote, position, reset_numbers};
 use crate::connections::{Inbound, WireKey};
 use crate::flows::{Direction, FlowKey};
 use crate::ids::{FlowId, FlowTag, Host, PeerIx};
@@ -94,6 +94,9 @@ impl Plane {
             }
             FrameType::Probe => {
                 if let Ok(probe) = Probe::decode(plaintext) {
+                    if Probe::says_moved(plaintext) {
+                        self.handle_peer_moved(now.mono, peer, from, probe.id);
+                    }
                     self.answer_probe(now.mono, peer, from, probe);
                 }
             }
@@ -485,15 +488,13 @@ impl Plane {
             return;
         };
         if paths.current == Some(from) {
-            paths.heard = Some(now);
+            paths.note_heard(now);
             return;
         }
-        if !paths.is_live(now, ROAM_AFTER) {
-            paths.current = Some(from);
-            paths.heard = Some(now);
-            self.outputs
-                .push_back(Output::Event(Event::Roamed(peer, from)));
-            self.follow_path(now, peer);
+        if paths.is_live(now, ROAM_AFTER) {
+            paths.other = Some(from);
+        } else {
+            self.roam(now, peer, from);
         }
     }
 

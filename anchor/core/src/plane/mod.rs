@@ -19,6 +19,7 @@ mod expose;
 mod failover;
 mod hold;
 mod inbound;
+mod moved;
 mod outbound;
 mod sizes;
 mod timers;
@@ -213,12 +214,42 @@ struct Paths {
     current: Option<Path>,
     /// When the peer was last heard by the path in use.
     heard: Option<Mono>,
+    /// Nothing has been heard by any path since this machine's network changed.
+    is_doubtful: bool,
+    /// Where the peer was heard last beside the path in use: behind a NAT it is in no list.
+    other: Option<Path>,
+    /// The probe by which the peer last said that it had moved; it may come by several paths.
+    moved_by: Option<u64>,
 }
 
 impl Paths {
     /// Says whether the path in use has proved itself within `span`.
     fn is_live(&self, now: Mono, span: Duration) -> bool {
         self.heard.is_some_and(|heard| now.since(heard) < span)
+    }
+
+    /// Lets the next path by which the peer is heard take over.
+    fn doubt(&mut self) {
+        self.heard = None;
+        self.is_doubtful = true;
+    }
+
+    fn note_heard(&mut self, now: Mono) {
+        self.heard = Some(now);
+        self.is_doubtful = false;
+    }
+
+    /// Returns the paths a probe goes by, the one in use first.
+    fn to_probe(&self, all: bool) -> SmallVec<[Path; 4]> {
+        let mut paths: SmallVec<[Path; 4]> = self.current.into_iter().collect();
+        if all || self.is_doubtful {
+            for path in self.all.iter().chain(&self.other) {
+                if !paths.contains(path) {
+                    paths.push(*path);
+                }
+            }
+        }
+        paths
     }
 }
 
@@ -349,6 +380,9 @@ impl Plane {
             all: SmallVec::new(),
             current: None,
             heard: None,
+            is_doubtful: false,
+            other: None,
+            moved_by: None,
         });
         entry.all = SmallVec::from_slice(all);
         let was_heard = entry.heard.is_some();
