@@ -265,13 +265,14 @@ impl Thread {
             let from = Path {
                 socket,
                 remote: run.source,
+                local: run.local,
             };
             for (start, bytes) in run.datagrams() {
                 let datagram = &mut memory[start..start + bytes];
                 if is_stray(datagram) {
                     let way = Way {
                         remote: run.source,
-                        local: None,
+                        local: run.local,
                     };
                     self.strays.give(way, datagram);
                     continue;

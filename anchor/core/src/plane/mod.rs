@@ -21,12 +21,13 @@ mod hold;
 mod inbound;
 mod moved;
 mod outbound;
+mod path;
 mod sizes;
 mod timers;
 mod view;
 
 use std::collections::VecDeque;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -41,6 +42,7 @@ pub use explain::{Excluded, Explained, Found, HolderView, NoSuchHost};
 pub use expose::{BadOpening, Opening};
 pub use inbound::{Received, ToHost};
 pub use outbound::ToPeer;
+pub use path::Path;
 pub use sizes::MTU_BYTES;
 pub use view::{FlowView, PeerView, Sizes};
 
@@ -65,15 +67,6 @@ use inbound::ROAM_AFTER;
 /// The source address by which a client writes its own machine on the wire, and the address an
 /// anchor without an IPv4 of its own has on its interface (RFC 7335; never advertised).
 pub const OWN_HOST: Ipv4Addr = Ipv4Addr::new(192, 0, 0, 2);
-
-/// One way to reach a peer: which of our sockets, and where to.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub struct Path {
-    /// The shell's number of the socket.
-    pub socket: u8,
-    /// The peer's address.
-    pub remote: SocketAddr,
-}
 
 /// Limits of the tables; each entry's size is stated in its module.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -232,6 +225,15 @@ impl Paths {
     fn doubt(&mut self) {
         self.heard = None;
         self.is_doubtful = true;
+        for path in self
+            .all
+            .iter_mut()
+            .chain(&mut self.current)
+            .chain(&mut self.other)
+        {
+            // It may not be ours any more, or not lead out.
+            path.local = None;
+        }
     }
 
     fn note_heard(&mut self, now: Mono) {
@@ -388,6 +390,11 @@ impl Plane {
         let was_heard = entry.heard.is_some();
         let is_known = entry.current.is_some_and(|current| all.contains(&current));
         let preferred = all.first().copied();
+        if let (Some(current), Some(preferred)) = (&mut entry.current, &preferred)
+            && current == preferred
+        {
+            current.follow_local(preferred);
+        }
         let keeps = (is_known && was_heard) || entry.current == preferred;
         if !keeps && !entry.is_live(now, ROAM_AFTER) {
             entry.current = preferred;
