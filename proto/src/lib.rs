@@ -10,6 +10,7 @@ pub mod credential;
 pub mod frame;
 pub mod id;
 mod network;
+pub mod relay;
 pub mod revocation;
 pub mod signed;
 pub mod taint;

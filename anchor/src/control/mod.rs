@@ -9,6 +9,7 @@
 //! | `standing` | who this anchor is in the realm: founder, member, joiner |
 //! | `peers` | numbers, connections, dial times |
 //! | `link` | connections: hello, admission, messages |
+//! | `relay` | who carries for this anchor, and for whom it does |
 //! | `handshake` | data keys for each peer |
 //! | `gossip` | adverts and leaves: what is told to whom |
 //! | `trust`, `members` | revocations; the credentials known |
@@ -34,6 +35,7 @@ mod link;
 mod members;
 mod metrics;
 mod peers;
+mod relay;
 mod reload;
 mod renew;
 mod routing;
@@ -47,7 +49,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use conflux_core::identity::Identity;
-use conflux_core::ids::PeerIx;
+use conflux_core::ids::{PeerIx, Relayed};
 use conflux_core::membership::Membership;
 use conflux_core::paths::Way;
 use conflux_core::plane::{Event, Path};
@@ -70,6 +72,7 @@ use clones::Clones;
 use drain::Draining;
 use host::{Facts, Host};
 use peers::Peers;
+use relay::Relays;
 use standing::Standing;
 
 pub(crate) use carry::{Asked, Carried};
@@ -127,6 +130,7 @@ pub(crate) struct Anchor {
     /// Who would not have this anchor, when and why.
     refused: Option<(Mono, String)>,
     clones: Clones,
+    relays: Relays,
     /// Peers of the last run that have not been heard of since.
     remembered: BTreeMap<PeerIx, AnchorKey>,
     adverts_changed: bool,
@@ -261,8 +265,13 @@ impl Anchor {
                     local: None,
                 };
                 self.paths.lock().roam(peer, way);
+                self.follow_roaming(now, peer, path);
             }
-            Event::Unanswered(peer) => self.ask_whether_restarted(peer),
+            Event::Unanswered(peer) => {
+                self.ask_whether_restarted(peer);
+                self.seek_relays_at_once(now, peer);
+            }
+            Event::TryPaths(_) => {}
             Event::Failed {
                 peer,
                 moved,
@@ -301,6 +310,7 @@ impl Anchor {
     async fn handle_deadlines(&mut self, now: Mono) {
         self.run_membership(now);
         self.dial_due(now);
+        self.run_relays(now);
         self.release_draining(now).await;
         if now >= self.save_at {
             self.save_at = now + SAVE_EVERY;
@@ -325,6 +335,7 @@ impl Anchor {
             self.next_seed().filter(|_| !is_out),
             self.seeds_resolve_at.filter(|_| !is_out),
             self.look_at_draining,
+            self.relays.poll_timeout(),
         ]
         .into_iter()
         .flatten()
@@ -382,6 +393,9 @@ impl Anchor {
 
     /// Returns the data thread's path for a peer's address; `None` without a socket for it.
     fn path_to(&self, remote: SocketAddr) -> Option<Path> {
+        if let Some(way) = Relayed::from_address(&remote) {
+            return Some(Path::relayed(way));
+        }
         let socket = self
             .sockets
             .iter()
@@ -426,6 +440,7 @@ impl Anchor {
                 && let Some(key) = self.peers.get(peer).map(|peer| peer.key)
             {
                 self.quic.dial(DialTarget::Peer { peer, key });
+                self.seek_relays_after_dial(now, peer);
             }
         }
         if self.seeds_resolve_at.is_some_and(|at| now >= at) {

@@ -101,7 +101,8 @@ impl Transmit {
     }
 }
 
-fn send(sockets: &mut [DataSocket], to: Path, run: &[u8], frame_bytes: usize) -> Lost {
+/// Sends a run of frames; returns what the kernel did not take.
+pub(super) fn send(sockets: &mut [DataSocket], to: Path, run: &[u8], frame_bytes: usize) -> Lost {
     let sent = match sockets.get_mut(usize::from(to.socket)) {
         Some(socket) => socket.send(to.remote, run, frame_bytes),
         None => Ok(()),

@@ -24,12 +24,17 @@ use bytes::Bytes;
 use conflux_core::ids::PeerIx;
 use conflux_core::paths::{CannotDial, Way};
 use conflux_proto::id::AnchorKey;
-use quinn::{EndpointConfig, IdleTimeout, ServerConfig, TokioRuntime, TransportConfig, VarInt};
+use conflux_proto::relay::OUTER_BYTES;
+use quinn::{
+    EndpointConfig, IdleTimeout, MtuDiscoveryConfig, ServerConfig, TokioRuntime, TransportConfig,
+    VarInt,
+};
 use thiserror::Error;
 use tokio::runtime::Handle;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 use zeroize::Zeroizing;
 
+mod carried;
 mod connection;
 mod dial;
 mod handle;
@@ -38,6 +43,7 @@ mod restart;
 mod socket;
 mod tls;
 
+pub use carried::{Carries, Carry};
 pub(crate) use connection::readable;
 pub use handle::QuicHandle;
 pub use socket::{SharedPaths, StraySender};
@@ -76,6 +82,10 @@ const RETRY_FROM: usize = 64;
 
 /// Bytes in flight either way on a connection: four of the largest frames.
 const WINDOW_BYTES: u32 = 4 * MAX_FRAME_BYTES as u32;
+
+/// The longest datagram: what an underlay of 1500 bytes leaves behind 40 of IPv6, 8 of UDP and 32
+/// of a relay's header, so that a connection that moves to a relay need not find out first.
+const MAX_DATAGRAM_BYTES: u16 = 1500 - 40 - 8 - OUTER_BYTES as u16;
 
 /// One connection of this process; never reused.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -247,6 +257,8 @@ pub struct Quic {
     pub events: mpsc::Receiver<QuicEvent>,
     /// For the data thread.
     pub strays: StraySender,
+    /// For the data thread, too.
+    pub carries: Carries,
 }
 
 /// Starts the endpoint and its tasks on the tokio runtime around the call.
@@ -260,7 +272,8 @@ pub fn start(options: QuicOptions) -> io::Result<Quic> {
         paths,
     } = options;
     let runtime = Handle::try_current().map_err(io::Error::other)?;
-    let (mux, strays) = socket::Mux::new(sockets, paths.clone())?;
+    let (carry, carries) = carried::carries();
+    let (mux, strays) = socket::Mux::new(sockets, paths.clone(), carry)?;
     let mux = Arc::new(mux);
     let own = identity.key();
     let mut endpoint_config = EndpointConfig::default();
@@ -294,6 +307,7 @@ pub fn start(options: QuicOptions) -> io::Result<Quic> {
         handle: QuicHandle::new(shared),
         events: receiver,
         strays,
+        carries,
     })
 }
 
@@ -329,6 +343,8 @@ fn server_config(tls: &tls::Tls) -> ServerConfig {
 
 /// Returns the transport of a side that lets the far end open `streams` streams.
 fn transport(streams: u32) -> TransportConfig {
+    let mut discovery = MtuDiscoveryConfig::default();
+    discovery.upper_bound(MAX_DATAGRAM_BYTES);
     let mut config = TransportConfig::default();
     config
         .max_concurrent_bidi_streams(streams.into())
@@ -341,7 +357,8 @@ fn transport(streams: u32) -> TransportConfig {
         .max_idle_timeout(Some(
             IdleTimeout::try_from(IDLE).expect("75 s is a valid idle timeout"),
         ))
-        .enable_segmentation_offload(false);
+        .enable_segmentation_offload(false)
+        .mtu_discovery_config(Some(discovery));
     config
 }
 

@@ -13,9 +13,13 @@
 //! closes. To one whose credential lacks its admission, a member answers [`Admitted`] first.
 
 mod digest;
+mod relay;
 mod revoked;
 
 pub use digest::{Digest, DigestEntry, Turn};
+pub use relay::{
+    RELAY_KEYS_BYTES, Relay, RelayAsk, RelayGrant, RelayRefusal, RelayRefused, RelayWanted,
+};
 pub use revoked::{RevocationDigest, Revocations};
 
 use minicbor::bytes::ByteVec;
@@ -63,6 +67,8 @@ pub enum Message {
     Revocations(Revocations),
     /// Which revocations the sender has, so that the receiver can send the others.
     RevocationDigest(RevocationDigest),
+    /// To a relay or from one.
+    Relay(Relay),
 }
 
 /// Who speaks.
@@ -228,6 +234,10 @@ impl Message {
             Self::Resting(resting) => body(20, resting),
             Self::Revocations(revocations) => body(11, revocations),
             Self::RevocationDigest(digest) => body(12, digest),
+            Self::Relay(Relay::Ask(ask)) => body(30, ask),
+            Self::Relay(Relay::Wanted(wanted)) => body(31, wanted),
+            Self::Relay(Relay::Grant(grant)) => body(32, grant),
+            Self::Relay(Relay::Refused(refused)) => body(33, refused),
         };
         if bytes.len() > MAX_MESSAGE_BYTES {
             return Err(BadMessage::Length(bytes.len()));
@@ -314,6 +324,10 @@ fn decode(bytes: &[u8]) -> Result<Decoded, minicbor::decode::Error> {
         20 => Message::Resting(d.decode()?),
         11 => Message::Revocations(d.decode()?),
         12 => Message::RevocationDigest(d.decode()?),
+        30 => Message::Relay(Relay::Ask(d.decode()?)),
+        31 => Message::Relay(Relay::Wanted(d.decode()?)),
+        32 => Message::Relay(Relay::Grant(d.decode()?)),
+        33 => Message::Relay(Relay::Refused(d.decode()?)),
         kind => return Ok(Decoded::Unknown { kind }),
     }))
 }

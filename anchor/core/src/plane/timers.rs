@@ -35,6 +35,8 @@ impl Plane {
             self.connections.poll_timeout(),
             self.holds.poll_timeout(),
             self.sizes.poll_timeout(),
+            self.links.poll_timeout(),
+            self.trials.poll_timeout(),
             self.next_expiry,
         ]
         .into_iter()
@@ -46,6 +48,8 @@ impl Plane {
     pub fn handle_timeout(&mut self, now: Now) {
         self.liveness.handle_timeout(now);
         self.sizes.handle_timeout(now.mono);
+        self.links.handle_timeout(now.mono);
+        self.start_trials(now.mono);
         self.expire_holds(now);
         if self.next_expiry.is_some_and(|at| now.mono >= at) {
             self.expire(now);

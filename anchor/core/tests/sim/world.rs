@@ -409,7 +409,7 @@ impl World {
             }
             Event::Returned(_) => self.counts.returns += 1,
             Event::Left { moved, .. } => self.counts.moves += u64::from(moved),
-            Event::Roamed(..) => {}
+            Event::Roamed(..) | Event::TryPaths(_) => {}
         }
     }
 
