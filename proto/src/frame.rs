@@ -268,7 +268,26 @@ impl Probe {
     pub fn encode(&self) -> [u8; Self::BYTES] {
         self.id.to_be_bytes()
     }
+
+    /// Returns the plaintext of a sender whose network has changed: what it used before is not to
+    /// be waited for. A receiver of an earlier release takes it for a probe with padding.
+    pub fn encode_moved(&self) -> [u8; Self::BYTES + 1] {
+        let mut bytes = [MOVED; Self::BYTES + 1];
+        bytes[..Self::BYTES].copy_from_slice(&self.encode());
+        bytes
+    }
+
+    /// Returns whether a probe's plaintext says that its sender's network has changed. The padding
+    /// of a size probe is zero.
+    pub fn says_moved(plaintext: &[u8]) -> bool {
+        plaintext
+            .get(Self::BYTES)
+            .is_some_and(|flags| flags & MOVED != 0)
+    }
 }
+
+/// In the byte behind a probe's id.
+const MOVED: u8 = 0x01;
 
 impl Echo {
     /// Bytes of the plaintext.
@@ -394,7 +413,13 @@ mod tests {
             let echo = Echo { id, received };
 
             prop_assert_eq!(Received::decode(&received.encode()), Ok(received));
-            prop_assert_eq!(Probe::decode(&Probe { id }.encode()), Ok(Probe { id }));
+            let probe = Probe { id };
+            let padded = [&probe.encode()[..], &[0; 1200]].concat();
+            prop_assert_eq!(Probe::decode(&probe.encode()), Ok(probe));
+            prop_assert_eq!(Probe::decode(&probe.encode_moved()), Ok(probe));
+            prop_assert_eq!(Probe::says_moved(&probe.encode_moved()), true);
+            prop_assert_eq!(Probe::says_moved(&probe.encode()), false);
+            prop_assert_eq!(Probe::says_moved(&padded), false);
             prop_assert_eq!(Echo::decode(&echo.encode()), Ok(echo));
         }
 

@@ -103,27 +103,39 @@ impl Lab {
     ///
     /// When the network is in use there already.
     pub fn lan(&self, router: &Host, name: &str, network: Ipv4Net) -> Host {
+        let machine = Host::new(name, MAX_PORTS + 1 + self.lans.get());
+        let gateway = self.wire(router, &machine, "eth0", network);
+        machine.ip([format!("route add default via {gateway}")]);
+        machine
+    }
+
+    /// Runs a wire of its own from `router`, which forwards, to the card `card` of `machine`: the
+    /// first address of `network` is the machine's, the last the router's, which is returned. No
+    /// route is added.
+    ///
+    /// # Panics
+    ///
+    /// When the card or the network is in use there already.
+    pub fn wire(&self, router: &Host, machine: &Host, card: &str, network: Ipv4Net) -> Ipv4Addr {
         let number = self.lans.get();
         self.lans.set(number + 1);
-        let machine = Host::new(name, MAX_PORTS + 1 + number);
         let (near, far) = (first(network), last(network));
         router.ip([
             format!(
-                "link add lan{number} type veth peer name eth0 netns {}",
+                "link add lan{number} type veth peer name {card} netns {}",
                 machine.init()
             ),
             format!("addr add {far}/{} dev lan{number}", network.prefix_len()),
             format!("link set lan{number} up"),
         ]);
         machine.ip([
-            format!("addr add {near}/{} dev eth0", network.prefix_len()),
-            "link set eth0 up".to_owned(),
-            format!("route add default via {far}"),
+            format!("addr add {near}/{} dev {card}", network.prefix_len()),
+            format!("link set {card} up"),
         ]);
         router
             .enter(|| std::fs::write("/proc/sys/net/ipv4/ip_forward", "1"))
             .expect("a router may forward");
-        machine
+        far
     }
 
     /// Returns the way from one host to another.

@@ -5,12 +5,15 @@
 //! binary; [`hostile`] alone links parts of the product.
 
 pub mod anchor;
+pub mod captured;
 pub mod clock;
 pub mod host;
 pub mod hostile;
+pub mod initial;
 mod kernel;
 mod lab;
 mod links;
+pub mod nat;
 pub mod scenario;
 mod switch;
 pub mod wait;

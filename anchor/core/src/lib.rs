@@ -16,6 +16,7 @@ pub mod connections;
 pub mod cost;
 pub mod credential;
 pub mod flows;
+pub mod gate;
 pub mod health;
 pub mod identity;
 pub mod ids;

@@ -20,6 +20,7 @@
 
 mod dial;
 mod heard;
+mod moved;
 mod names;
 
 use std::net::{IpAddr, SocketAddr, SocketAddrV6};

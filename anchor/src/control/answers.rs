@@ -108,7 +108,7 @@ impl Anchor {
             .count();
         Ok(Status {
             version: VERSION,
-            software: env!("CARGO_PKG_VERSION").to_owned(),
+            software: conflux_proto::SOFTWARE.to_owned(),
             ready: true,
             anchor: key.id().to_string(),
             id_letters: self.letters(),

@@ -12,7 +12,7 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
 use tracing::{debug, info, warn};
 
-use crate::netlink::{self, Interface, Netlink, Route, Watcher};
+use crate::netlink::{self, Interface, Netlink, Route, Watcher, WayOut};
 
 /// What a frame over IPv6 adds to a packet.
 const OVERHEAD_BYTES: u32 = Underlay::Ipv6.overhead_bytes() as u32;
@@ -33,6 +33,8 @@ pub(super) struct Facts {
     pub(super) outward: Vec<IpAddr>,
     /// The MTU our interface is to have, by what those other interfaces take.
     pub(super) mtu_bytes: u16,
+    /// By which of those interfaces, and how, packets leave the machine.
+    pub(super) uplinks: Uplinks,
     /// Networks connected by other interfaces.
     pub(super) connected: Vec<IpNet>,
     /// IPv6 works on the interface.
@@ -41,6 +43,13 @@ pub(super) struct Facts {
     pub(super) forwards: (bool, bool),
     /// Wanted networks that another interface has.
     pub(super) taken: Vec<IpNet>,
+}
+
+/// What decides where packets to peers leave the machine: once it differs, paths are found anew.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Uplinks {
+    addresses: BTreeSet<(u32, IpAddr)>,
+    ways: BTreeSet<WayOut>,
 }
 
 /// The task and its ends.
@@ -216,6 +225,13 @@ impl Worker {
         });
         let mtu_bytes = interface_mtu(underlay.map(|link| link.mtu_bytes).max());
         let connected = self.netlink.connected_networks(self.index).await?;
+        let from = outward
+            .iter()
+            .map(|address| (address.interface, address.network.addr()));
+        let uplinks = Uplinks {
+            addresses: from.collect(),
+            ways: self.netlink.ways_out(self.index).await?,
+        };
         Ok(Facts {
             addresses: all.iter().map(|address| address.network.addr()).collect(),
             outward: outward
@@ -223,6 +239,7 @@ impl Worker {
                 .map(|address| address.network.addr())
                 .collect(),
             mtu_bytes,
+            uplinks,
             connected: connected.into_iter().collect(),
             ipv6: netlink::has_ipv6(&self.name),
             forwards: (netlink::forwards_ipv4(), netlink::forwards_ipv6()),

@@ -107,6 +107,10 @@ impl Anchor {
             Some(hello) => self.tell(conn, &Message::Hello(Box::new(hello))),
             None => self.quic.close(conn, "not ready yet"),
         }
+        #[cfg(feature = "next")]
+        if let Err(error) = self.quic.send(conn, conflux_proto::next::message().into()) {
+            debug!(%error, "a message of a later release could not be queued");
+        }
     }
 
     fn hello(&self) -> Option<Hello> {
@@ -116,7 +120,7 @@ impl Anchor {
             credential: self.standing.shown()?.clone(),
             epoch: self.epoch,
             advert: self.membership.own(),
-            software: env!("CARGO_PKG_VERSION").to_owned(),
+            software: conflux_proto::SOFTWARE.to_owned(),
             unix_time: clock::unix().0,
         })
     }
@@ -137,6 +141,7 @@ impl Anchor {
             return;
         };
         let (key, accepted) = (known.key, known.accepted);
+        self.watch_connection(now, conn, key);
         match message {
             Message::Hello(hello) if !accepted => self.handle_hello(now, conn, key, *hello),
             Message::Refused(refusal) => self.note_refusal(now, key, &refusal),
@@ -295,7 +300,7 @@ impl Anchor {
             self.readvertise(now);
         }
         if let Some(advert) = &hello.advert {
-            self.take_advert(now, advert, Duration::ZERO, key);
+            self.take_advert(now, advert, Duration::ZERO, (conn, key));
         }
         self.greet(now, conn);
         self.refresh_paths(peer);
@@ -443,16 +448,6 @@ impl Anchor {
             self.skewed.insert(key, ahead);
         } else {
             self.skewed.remove(&key);
-        }
-    }
-
-    /// Sends something over the connections of a peer: one that has restarted does not know them
-    /// any more and says so at once, and is dialled anew. Otherwise the next keepalive would tell,
-    /// seconds later.
-    pub(super) fn ask_whether_restarted(&self, peer: PeerIx) {
-        let conns = self.peers.get(peer).map(|peer| peer.conns.clone());
-        for conn in conns.into_iter().flatten() {
-            self.tell(conn, &Message::Ping(0));
         }
     }
 

@@ -17,6 +17,7 @@
 //! | `clones` | identities that two machines use |
 //! | `routing` | from adverts to routes, paths and interface |
 //! | `host` | the interface and the machine's network |
+//! | `moved` | what follows when that network has changed |
 //! | `check` | what the check of this machine's own service means for its advert |
 //! | `drain` | holders that take no new flows, on both ends |
 //! | `answers`, `explain`, `metrics`, `reload` | the local socket |
@@ -34,6 +35,7 @@ mod host;
 mod link;
 mod members;
 mod metrics;
+mod moved;
 mod peers;
 mod relay;
 mod reload;
@@ -119,6 +121,7 @@ pub(crate) struct Anchor {
     /// Local addresses of the sockets, by the number the data thread has for them.
     sockets: Vec<SocketAddr>,
     interface: String,
+    moves: moved::Moves,
     aes: bool,
     /// Somebody dialled us and was accepted: this anchor can be reached at an endpoint.
     was_reached: bool,
@@ -265,10 +268,11 @@ impl Anchor {
                     local: None,
                 };
                 self.paths.lock().roam(peer, way);
+                self.nudge(peer);
                 self.follow_roaming(now, peer, path);
             }
             Event::Unanswered(peer) => {
-                self.ask_whether_restarted(peer);
+                self.nudge(peer);
                 self.seek_relays_at_once(now, peer);
             }
             Event::TryPaths(_) => {}
@@ -302,12 +306,18 @@ impl Anchor {
     }
 
     fn handle_host(&mut self, now: Mono, facts: Facts) {
+        let has_moved = self.facts.uplinks != facts.uplinks;
         self.facts = facts;
+        if has_moved {
+            self.moves.note(now);
+            self.follow_moves(now);
+        }
         self.readvertise(now);
         self.rebuild(now);
     }
 
     async fn handle_deadlines(&mut self, now: Mono) {
+        self.follow_moves(now);
         self.run_membership(now);
         self.dial_due(now);
         self.run_relays(now);
@@ -336,6 +346,7 @@ impl Anchor {
             self.seeds_resolve_at.filter(|_| !is_out),
             self.look_at_draining,
             self.relays.poll_timeout(),
+            self.moves.due(),
         ]
         .into_iter()
         .flatten()

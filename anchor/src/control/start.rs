@@ -138,6 +138,7 @@ pub(crate) async fn start(
         routes: first_routes,
         sockets: sockets.locals,
         interface,
+        moves: super::moved::Moves::default(),
         aes: has_aes(),
         was_reached: past.was_reached,
         seeds: BTreeMap::new(),

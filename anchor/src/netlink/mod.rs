@@ -24,7 +24,7 @@ pub use host::{forwards_ipv4, forwards_ipv6, has_ipv6};
 pub use interface::{Interface, Route, RouteFault};
 pub use watch::{Changes, Watcher};
 
-use read::{destination, output_interface, read_address, read_link};
+use read::{destination, output_interface, read_address, read_link, read_way_out};
 
 /// A connection to the kernel's routing tables; clones share it.
 #[derive(Clone, Debug)]
@@ -145,6 +145,27 @@ impl Netlink {
         Ok(networks)
     }
 
+    /// Returns the ways out of this host: the unicast routes of the main table by any interface
+    /// but `except` that can carry something, in no order of preference.
+    ///
+    /// # Errors
+    /// The kernel refused the question.
+    pub async fn ways_out(&self, except: u32) -> Result<BTreeSet<WayOut>, Error> {
+        let links = self.links().await?;
+        let usable: BTreeSet<u32> = links
+            .iter()
+            .filter(|link| link.index != except && !link.is_loopback && link.is_running)
+            .map(|link| link.index)
+            .collect();
+        let mut ways = BTreeSet::new();
+        for family in [AddressFamily::Inet, AddressFamily::Inet6] {
+            let routes = self.routes(family, None).await?;
+            let read = routes.iter().filter_map(read_way_out);
+            ways.extend(read.filter(|way| usable.contains(&way.interface)));
+        }
+        Ok(ways)
+    }
+
     /// Returns the unicast routes of the main table, those of one interface only if one is given.
     async fn routes(
         &self,
@@ -188,6 +209,8 @@ pub struct Link {
     pub mtu_bytes: u32,
     /// Whether it is switched on.
     pub is_up: bool,
+    /// Whether it can carry something: switched on, and the far end of its cable is there.
+    pub is_running: bool,
     /// Whether it is the host's way to itself.
     pub is_loopback: bool,
     /// Whether it is a persistent TUN that no process holds open.
@@ -205,6 +228,19 @@ pub struct Address {
     pub is_usable: bool,
     /// Whether it is one the kernel changes by and by (RFC 8981).
     pub is_temporary: bool,
+}
+
+/// One way out of this host: enough of a route to tell that packets take another one now.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub struct WayOut {
+    /// Where to.
+    pub destination: IpNet,
+    /// By which interface.
+    pub interface: u32,
+    /// The router in between.
+    pub gateway: Option<IpAddr>,
+    /// The smaller one of two to one destination is used.
+    pub metric: u32,
 }
 
 /// What the kernel refused.

@@ -15,7 +15,7 @@ use rtnetlink::packet_route::link::{
 };
 use rtnetlink::packet_route::route::{RouteAddress, RouteAttribute, RouteMessage, RouteMetric};
 
-use super::{Address, Link, Route};
+use super::{Address, Link, Route, WayOut};
 
 pub(super) fn read_link(message: &LinkMessage) -> Option<Link> {
     let attributes = &message.attributes;
@@ -35,6 +35,10 @@ pub(super) fn read_link(message: &LinkMessage) -> Option<Link> {
         name,
         mtu_bytes: mtu_bytes.unwrap_or(0),
         is_up: message.header.flags.contains(LinkFlags::Up),
+        is_running: message
+            .header
+            .flags
+            .contains(LinkFlags::Up | LinkFlags::LowerUp),
         is_loopback: message.header.flags.contains(LinkFlags::Loopback),
         is_abandoned_tun: !is_held && is_persistent_tun(attributes),
     })
@@ -142,6 +146,28 @@ pub(super) fn read_route(message: &RouteMessage) -> Option<Route> {
         }
     }
     Some(route.normal())
+}
+
+pub(super) fn read_way_out(message: &RouteMessage) -> Option<WayOut> {
+    let mut gateway = None;
+    for attribute in &message.attributes {
+        match attribute {
+            RouteAttribute::Gateway(RouteAddress::Inet(ip)) => gateway = Some((*ip).into()),
+            RouteAttribute::Gateway(RouteAddress::Inet6(ip)) => gateway = Some((*ip).into()),
+            _ => {}
+        }
+    }
+    let Route {
+        destination,
+        metric,
+        ..
+    } = read_route(message)?;
+    Some(WayOut {
+        destination,
+        interface: output_interface(message)?,
+        gateway,
+        metric: metric.unwrap_or(0),
+    })
 }
 
 const ANY_V4: IpAddr = IpAddr::V4(std::net::Ipv4Addr::UNSPECIFIED);

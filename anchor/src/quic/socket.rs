@@ -13,6 +13,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
+use conflux_core::gate::{Gate, Opening};
 use conflux_core::ids::Relayed;
 use conflux_core::paths::{Paths, Way, is_made_up};
 use conflux_core::time::Mono;
@@ -104,6 +105,8 @@ pub(super) struct Mux {
     ports: Mutex<Arc<[Port]>>,
     locals: Vec<SocketAddr>,
     paths: SharedPaths,
+    /// Guards the counts of openings; taken per batch, after the ways and never across a call.
+    gate: Mutex<Gate>,
     strays: Mutex<mpsc::Receiver<Stray>>,
     carry: CarrySender,
     /// The port asked first at the next receive, so that a busy one does not starve the others.
@@ -135,10 +138,13 @@ impl Mux {
             .collect::<io::Result<Vec<Port>>>()?;
         let locals = ports.iter().map(|port| port.local).collect();
         let (queue, strays) = mpsc::channel(MAX_STRAYS);
+        let mut seed = [0; 8];
+        aws_lc_rs::rand::fill(&mut seed).map_err(|_| io::Error::other("no random bytes"))?;
         let mux = Self {
             ports: Mutex::new(ports.into()),
             locals,
             paths,
+            gate: Mutex::new(Gate::new(u64::from_ne_bytes(seed))),
             strays: Mutex::new(strays),
             carry,
             turn: AtomicUsize::new(0),
@@ -201,11 +207,23 @@ impl Mux {
         }
     }
 
-    /// Puts the addresses quinn knows into a received batch and blanks what is not QUIC, and what
-    /// the network brought from addresses that no network has.
+    /// Returns how many openings of connections were turned away unread.
+    pub(super) fn turned_away(&self) -> u64 {
+        self.lock_gate().turned_away()
+    }
+
+    fn lock_gate(&self) -> MutexGuard<'_, Gate> {
+        // The counts are whole after each call, so a panic elsewhere taints nothing.
+        self.gate.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Puts the addresses quinn knows into a received batch and blanks what is not QUIC, what the
+    /// network brought from addresses that no network has, and openings of connections beyond what
+    /// is allowed: quinn would work for each of them.
     fn translate(&self, bufs: &[IoSliceMut<'_>], metas: &mut [RecvMeta], from: Origin) {
         let now = now();
         let mut paths = self.paths.lock();
+        let mut gate = self.lock_gate();
         for (buf, meta) in bufs.iter().zip(metas) {
             let pretends = from == Origin::Network && Relayed::from_address(&meta.addr).is_some();
             let is_quic =
@@ -219,8 +237,16 @@ impl Mux {
                 meta.len = 0;
                 continue;
             };
+            let is_known = is_made_up(seen);
+            if let Some(opening) = Opening::read(&buf[..meta.len])
+                && !gate.admits(now, opening, meta.addr.ip(), is_known)
+            {
+                tracing::trace!(source = %meta.addr, "an opening too many, dropped");
+                meta.len = 0;
+                continue;
+            }
             meta.addr = seen;
-            if is_made_up(seen) {
+            if is_known {
                 meta.dst_ip = None;
             }
         }
@@ -309,7 +335,10 @@ impl Port {
     fn send(&self, way: Way, contents: &[u8]) -> Result<(), WouldBlock> {
         let sent = self.io.try_io(Interest::WRITABLE, || {
             match send_msg(&self.io, way, contents) {
-                Err(Errno::EINVAL | Errno::EADDRNOTAVAIL) if way.local.is_some() => {
+                // What kernels say of a source that is not, or no longer, an address of this machine.
+                Err(Errno::EINVAL | Errno::EADDRNOTAVAIL | Errno::ENETUNREACH)
+                    if way.local.is_some() =>
+                {
                     send_msg(&self.io, Way { local: None, ..way }, contents)
                 }
                 other => other,

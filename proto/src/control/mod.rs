@@ -239,6 +239,8 @@ impl Message {
             Self::Relay(Relay::Grant(grant)) => body(32, grant),
             Self::Relay(Relay::Refused(refused)) => body(33, refused),
         };
+        #[cfg(feature = "next")]
+        let bytes = crate::next::grow_message(bytes);
         if bytes.len() > MAX_MESSAGE_BYTES {
             return Err(BadMessage::Length(bytes.len()));
         }

@@ -3,6 +3,7 @@
 
 mod ask;
 mod nginx;
+mod pulse;
 mod service;
 mod steady;
 mod talk;
@@ -13,6 +14,7 @@ pub use ask::{
     ask_udp, ask_udp_from_each, ask_udp_here, connect_here, echoes_whole, get, get_here,
 };
 pub use nginx::start_nginx;
+pub use pulse::{Beat, Pulse};
 pub use service::{Arrival, HttpServer, TcpService, UdpService, UdpSink};
 pub use steady::{Download, DownloadEnd, OneWay, Reader, Request, RequestLog, Requests};
 pub use talk::{Talker, name_redis};

@@ -53,6 +53,36 @@ fn confirmed_peer_is_reached_by_its_current_way_only() {
 }
 
 #[test]
+fn a_machine_that_moved_sends_from_none_of_its_former_addresses() {
+    let local = Some(IpAddr::from([192, 0, 2, 1]));
+    let mut paths = paths_with(AMBER, &[1, 2]);
+    let amber = paths.start_dial(LATER, AMBER).unwrap();
+    let stranger = paths.start_unknown_dial(at(3)).unwrap();
+    for place in [1, 3] {
+        paths.handle_inbound(
+            ms(0),
+            Way {
+                local,
+                ..way(place)
+            },
+        );
+    }
+    let sources = |paths: &Paths| {
+        let of = |to| paths.ways(ms(1), to)[0].local;
+        [of(amber), of(stranger)]
+    };
+    assert_eq!(sources(&paths), [local, local]);
+
+    paths.handle_moved();
+
+    assert_eq!(sources(&paths), [None, None]);
+    assert_eq!(remotes(&paths, ms(1), amber), [at(1)]);
+    paths.confirm(AMBER, Way { local, ..way(1) });
+    paths.handle_moved();
+    assert_eq!(sources(&paths), [None, None]);
+}
+
+#[test]
 fn source_without_owner_stays_itself() {
     let mut paths = paths_with(AMBER, &[1]);
 

@@ -88,6 +88,9 @@ impl Plane {
             }
             FrameType::Probe => {
                 if let Ok(probe) = Probe::decode(plaintext) {
+                    if Probe::says_moved(plaintext) {
+                        self.handle_peer_moved(now.mono, peer, from, probe.id);
+                    }
                     self.answer_probe(now.mono, peer, from, probe);
                 }
             }
@@ -481,10 +484,10 @@ impl Plane {
 
     fn take_echo(&mut self, now: Now, peer: PeerIx, from: Path, echo: Echo) {
         self.take_proof(now.mono, peer, echo.received);
-        if !self.sizes.handle_echo(now.mono, peer, echo.id)
-            && !self.take_trial_echo(now.mono, peer, echo.id)
-            && let Some(rtt) = self.liveness.handle_echo(now.mono, peer, echo.id)
-        {
+        self.sizes.handle_echo(now.mono, peer, echo.id);
+        self.liveness.handle_size_echo(now.mono, peer, echo.id);
+        self.take_trial_echo(now.mono, peer, echo.id);
+        if let Some(rtt) = self.liveness.handle_echo(now.mono, peer, echo.id) {
             self.set_rtt(now.mono, peer, rtt);
             self.heard_by(now.mono, peer, from);
         }

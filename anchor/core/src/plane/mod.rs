@@ -19,6 +19,7 @@ mod expose;
 mod failover;
 mod hold;
 mod inbound;
+mod moved;
 mod outbound;
 mod relay;
 mod sizes;
@@ -219,12 +220,42 @@ struct Paths {
     current: Option<Path>,
     /// When the peer was last heard by the path in use.
     heard: Option<Mono>,
+    /// Nothing has been heard by any path since this machine's network changed.
+    is_doubtful: bool,
+    /// Where the peer was heard last beside the path in use: behind a NAT it is in no list.
+    other: Option<Path>,
+    /// The probe by which the peer last said that it had moved; it may come by several paths.
+    moved_by: Option<u64>,
 }
 
 impl Paths {
     /// Says whether the path in use has proved itself within `span`.
     fn is_live(&self, now: Mono, span: Duration) -> bool {
         self.heard.is_some_and(|heard| now.since(heard) < span)
+    }
+
+    /// Lets the next path by which the peer is heard take over.
+    fn doubt(&mut self) {
+        self.heard = None;
+        self.is_doubtful = true;
+    }
+
+    fn note_heard(&mut self, now: Mono) {
+        self.heard = Some(now);
+        self.is_doubtful = false;
+    }
+
+    /// Returns the paths a probe goes by, the one in use first.
+    fn to_probe(&self, all: bool) -> SmallVec<[Path; 4]> {
+        let mut paths: SmallVec<[Path; 4]> = self.current.into_iter().collect();
+        if all || self.is_doubtful {
+            for path in self.all.iter().chain(&self.other) {
+                if !paths.contains(path) {
+                    paths.push(*path);
+                }
+            }
+        }
+        paths
     }
 }
 
@@ -348,27 +379,32 @@ impl Plane {
             self.follow_path(now.mono, peer);
         } else {
             // Tells the responder that its new keys arrived, and proves the path with them.
-            self.liveness.probe_now(now.mono, peer);
+            self.liveness.handle_keys(now.mono, peer);
         }
         true
     }
 
     /// Takes the known paths to `peer`, in order of preference; the one in use stays in use while
-    /// it is among them or the peer is being heard by it. A relay that comes first is used unless
-    /// the peer is being heard: its control connection has come by it, for want of another.
+    /// the peer is being heard by it, or was and it is still among them. A relay that comes first is
+    /// used unless the peer is being heard: its control connection has come by it, for want of
+    /// another.
     pub fn set_paths(&mut self, now: Mono, peer: PeerIx, all: &[Path]) {
         let entry = self.paths.entry(peer).or_insert_with(|| Paths {
             all: SmallVec::new(),
             current: None,
             heard: None,
+            is_doubtful: false,
+            other: None,
+            moved_by: None,
         });
         entry.all = SmallVec::from_slice(all);
+        let was_heard = entry.heard.is_some();
         let is_known = entry.current.is_some_and(|current| all.contains(&current));
-        let wants_relay = all
-            .first()
-            .is_some_and(|first| first.is_relayed() && entry.current != Some(*first));
-        if (!is_known || wants_relay) && !entry.is_live(now, ROAM_AFTER) {
-            entry.current = all.first().copied();
+        let preferred = all.first().copied();
+        let wants_relay = preferred.as_ref().is_some_and(Path::is_relayed);
+        let keeps = (is_known && was_heard && !wants_relay) || entry.current == preferred;
+        if !keeps && !entry.is_live(now, ROAM_AFTER) {
+            entry.current = preferred;
             entry.heard = None;
             self.follow_path(now, peer);
             self.watch_trials(now, peer);

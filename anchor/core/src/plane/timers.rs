@@ -9,7 +9,7 @@ use conflux_proto::frame::{FrameType, Probe};
 use ipnet::IpNet;
 use smallvec::SmallVec;
 
-use super::{DropReason, Output, Path, Plane};
+use super::{DropReason, Output, Plane};
 use crate::connections::Action;
 use crate::flows::IDLE_AFTER;
 use crate::ids::{FlowId, PeerIx};
@@ -67,7 +67,7 @@ impl Plane {
                 continue;
             }
             if let Some(probe) = self.sizes.poll_probe() {
-                self.send_size_probe(probe);
+                self.send_size_probe(now.mono, probe);
                 continue;
             }
             if let Some(change) = self.connections.poll_change() {
@@ -89,18 +89,14 @@ impl Plane {
                 let Some(entry) = self.paths.get(&peer) else {
                     return;
                 };
-                let mut paths: SmallVec<[Path; 4]> = entry.current.into_iter().collect();
-                if all_paths {
-                    paths.extend(
-                        entry
-                            .all
-                            .iter()
-                            .copied()
-                            .filter(|at| entry.current != Some(*at)),
-                    );
+                let paths = entry.to_probe(all_paths);
+                let probe = Probe { id };
+                if entry.is_doubtful {
+                    let payload = probe.encode_moved();
+                    self.send_frame(peer, FrameType::Probe, &payload, &paths);
+                } else {
+                    self.send_frame(peer, FrameType::Probe, &probe.encode(), &paths);
                 }
-                let payload = Probe { id }.encode();
-                self.send_frame(peer, FrameType::Probe, &payload, &paths);
                 if !self.sessions.can_send(peer) {
                     self.ask_for_session(now.mono, peer);
                 }

@@ -210,19 +210,19 @@ impl Plane {
         }
     }
 
-    /// An echo arrived. Returns whether its probe was a trial.
-    pub(super) fn take_trial_echo(&mut self, now: Mono, peer: PeerIx, id: u64) -> bool {
+    /// An echo arrived; it may answer a trial.
+    pub(super) fn take_trial_echo(&mut self, now: Mono, peer: PeerIx, id: u64) {
         let Some(round) = self.trials.rounds.get_mut(&peer) else {
-            return false;
+            return;
         };
         let Some(at) = round.trials.iter().position(|trial| trial.id == id) else {
-            return false;
+            return;
         };
         let Trial { path, sent, .. } = round.trials.swap_remove(at);
         let rtt = now.since(sent);
         let in_use = self.paths.get(&peer).and_then(|entry| entry.current);
         let Some(in_use) = in_use.filter(Path::is_relayed) else {
-            return true;
+            return;
         };
         if path == in_use {
             round.current = Some(rtt);
@@ -234,9 +234,8 @@ impl Plane {
         } else {
             round.direct_since = Some(now);
             round.trials.clear();
-            self.take_over(now, peer, path);
+            self.roam(now, peer, path);
         }
-        true
     }
 
     /// Judges the round before the next one: what has not answered by now does not.
@@ -260,7 +259,7 @@ impl Plane {
         round.winner = Some((path, won));
         if won >= ROUNDS_WON {
             round.winner = None;
-            self.take_over(now, peer, path);
+            self.roam(now, peer, path);
         }
     }
 
@@ -291,22 +290,23 @@ impl Plane {
             return;
         };
         if paths.current == Some(from) {
-            paths.heard = Some(now);
+            paths.note_heard(now);
             return;
         }
         if paths.is_live(now, ROAM_AFTER) {
+            paths.other = Some(from);
             return;
         }
         let is_relayed = paths.current.as_ref().is_some_and(Path::is_relayed);
         if is_relayed && !from.is_relayed() {
             self.try_heard(now, peer, from);
         } else {
-            self.take_over(now, peer, from);
+            self.roam(now, peer, from);
         }
     }
 
     /// Tries a path by which a peer was heard that a silent relay is to reach.
-    fn try_heard(&mut self, now: Mono, peer: PeerIx, path: Path) {
+    pub(super) fn try_heard(&mut self, now: Mono, peer: PeerIx, path: Path) {
         self.watch_trials(now, peer);
         let Some(round) = self.trials.rounds.get_mut(&peer) else {
             return;
@@ -326,18 +326,6 @@ impl Plane {
         round.trials.push(Trial { id, path, sent });
         let payload = Probe { id }.encode();
         self.send_frame(peer, FrameType::Probe, &payload, &[path]);
-    }
-
-    fn take_over(&mut self, now: Mono, peer: PeerIx, path: Path) {
-        let Some(paths) = self.paths.get_mut(&peer) else {
-            return;
-        };
-        paths.current = Some(path);
-        paths.heard = Some(now);
-        self.outputs
-            .push_back(Output::Event(Event::Roamed(peer, path)));
-        self.follow_path(now, peer);
-        self.watch_trials(now, peer);
     }
 
     /// Seals a control frame once for each path.

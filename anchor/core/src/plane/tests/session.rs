@@ -138,6 +138,31 @@ fn a_path_that_works_outlives_a_list_without_it() {
 }
 
 #[test]
+fn a_path_by_which_nobody_was_heard_gives_way_to_the_preferred_one() {
+    let mut realm = Realm::of_holders(3, 1);
+    let holder = 1;
+    let nowhere = Path {
+        socket: 0,
+        remote: SocketAddr::from(([203, 0, 113, 250], 9999)),
+    };
+    let works = Path {
+        socket: 0,
+        remote: realm.nodes[holder].endpoints[0],
+    };
+    let now = realm.now.mono;
+    let plane = &mut realm.nodes[0].plane;
+    plane.forget(peer(holder));
+    plane.set_paths(now, peer(holder), &[nowhere, works]);
+
+    // The control connection has found a way.
+    plane.set_paths(now, peer(holder), &[works, nowhere]);
+    realm.handshake(0, holder);
+    let sealed = realm.nodes[0].plane.sealer(peer(holder));
+
+    assert_eq!(sealed.map(|(_, path, _)| path).ok(), Some(works));
+}
+
+#[test]
 fn two_working_paths_do_not_alternate() {
     let mut realm = Realm::of_holders(3, 1);
     for turn in 0..100 {
@@ -208,4 +233,80 @@ fn a_group_in_use_is_measured_also_where_a_session_came_late() {
 
 fn shared(port: u16) -> SocketAddr {
     (SHARED, port).into()
+}
+
+#[test]
+fn a_machine_that_moved_is_followed_at_once_however_lately_its_old_path_was_heard() {
+    let mut realm = Realm::of_holders(3, 1);
+    let mut connection = Connection::open(&mut realm, 0, socket("192.0.0.2", 40_000), shared(HTTP));
+    connection.send(&mut realm, b"request");
+    realm.pass(ms(50));
+    connection.take(&mut realm);
+    let holder = realm.holder(0, SHARED).unwrap();
+    let (old, new) = (
+        realm.nodes[0].source,
+        SocketAddr::from(([203, 0, 113, 200], 9999)),
+    );
+
+    realm.nodes[0].endpoints = vec![new];
+    realm.nodes[0].source = new;
+    realm.dead.insert(old);
+    let now = realm.now.mono;
+    realm.nodes[0].plane.handle_moved(now);
+    realm.pass(ms(50));
+
+    assert_eq!(connection.ask(&mut realm), Some(holder as u8));
+    let roamed = |event: &&Event| matches!(event, Event::Roamed(who, _) if *who == peer(0));
+    assert_eq!(realm.events(holder).iter().filter(roamed).count(), 1);
+}
+
+#[test]
+fn a_machine_that_moved_follows_the_path_that_answers() {
+    let mut realm = Realm::of_holders(3, 2);
+    let mut connection = Connection::open(&mut realm, 0, socket("192.0.0.2", 40_000), shared(HTTP));
+    connection.send(&mut realm, b"request");
+    realm.pass(ms(50));
+    connection.take(&mut realm);
+    let holder = realm.holder(0, SHARED).unwrap();
+
+    // The new network has no way to the holder's first address.
+    realm.dead.insert(realm.nodes[holder].source);
+    realm.nodes[holder].source = realm.nodes[holder].endpoints[1];
+    let now = realm.now.mono;
+    realm.nodes[0].plane.handle_moved(now);
+    realm.pass(ms(50));
+
+    assert_eq!(connection.ask(&mut realm), Some(holder as u8));
+}
+
+#[test]
+fn a_peer_heard_once_from_elsewhere_is_found_there_when_its_path_dies() {
+    let mut realm = Realm::of_holders(3, 1);
+    realm.send(
+        0,
+        &udp_packet(socket("192.0.0.2", 9), shared(ECHO), b"hello"),
+    );
+    realm.pass(ms(50));
+    realm.take(0);
+    let holder = realm.holder(0, SHARED).unwrap();
+    let (old, new) = (
+        realm.nodes[holder].source,
+        SocketAddr::from(([203, 0, 113, 200], 9999)),
+    );
+
+    // One frame from the new address while the old one was just heard, then nothing more of it.
+    realm.nodes[holder].source = new;
+    realm.dead.insert(old);
+    realm.nodes[holder].endpoints.push(new);
+    let now = realm.now.mono;
+    realm.nodes[holder].plane.liveness.probe_now(now, peer(0));
+    realm.pass(ms(10));
+    for step in 0..150 {
+        let hello = udp_packet(socket("192.0.0.2", 9), shared(ECHO), &[step]);
+        realm.send(0, &hello);
+        realm.pass(ms(20));
+    }
+
+    assert_eq!(realm.holder(0, SHARED), Some(holder));
+    assert!(realm.take(0).len() > 20);
 }
