@@ -54,14 +54,15 @@ unit:
 	$(CARGO) nextest run --locked --workspace --exclude e2e
 
 # Namespaces and interfaces need root; the binary under test is the one that ships.
-e2e: next
+e2e: build next
 	$(SUDO) env "PATH=$$PATH" CONFLUX_BIN="$(CONFLUX)" $(CARGO) nextest run --locked -p e2e
 
 # Beside the binary that ships, the same sources as a release after it might be: the tests run both.
-next: build
-	$(CARGO) build --release --locked -p conflux --features next
-	mv -f "$(CONFLUX)" "$(CONFLUX)-next"
-	$(CARGO) build --release --locked -p conflux
+# Not optimised: it is there for what it says, and a release build more would take minutes.
+next:
+	$(CARGO) build --locked -p conflux --features next
+	mkdir -p "$(dir $(CONFLUX))"
+	mv -f "$(TARGET)/debug/conflux" "$(CONFLUX)-next"
 
 soak:
 	PROPTEST_CASES=$(SOAK_CASES) $(CARGO) nextest run --locked --release \

@@ -47,8 +47,7 @@ pub const PROVED: Rate = Rate {
     burst: 4_000,
 };
 
-/// A Retry costs about 20 us: a flood takes a third of one core, and of 100,000 openings a second
-/// each sixth gets through.
+/// So many Retries a second at most: of 100,000 openings a second each sixth is answered by one.
 pub const STRANGERS: Rate = Rate {
     per_second: 16_000,
     burst: 4_000,
