@@ -6,9 +6,7 @@ use std::time::Duration;
 
 use conflux_core::ids::{PeerIx, Relayed};
 use conflux_core::plane::Path;
-use conflux_core::relay::{
-    Answer, Candidate, Desk, Granted, Leg, LegKeys, Refusal, Role, Seeker, Side,
-};
+use conflux_core::relay::{Answer, Candidate, Desk, Granted, Leg, LegKeys, Role, Seeker, Side};
 use conflux_core::time::Mono;
 use conflux_proto::control::{
     Message, RELAY_KEYS_BYTES, Relay, RelayAsk, RelayGrant, RelayRefusal, RelayRefused, RelayWanted,
@@ -116,12 +114,7 @@ impl Anchor {
                 };
                 debug!(relay = %self.short(from), anchor = %self.short(far), why = ?refused.why, "not carried");
                 let way = Relayed { relay: from, far };
-                let why = match refused.why {
-                    RelayRefusal::Off => Refusal::Off,
-                    RelayRefusal::NotReached => Refusal::NotReached,
-                    RelayRefusal::Full | RelayRefusal::Other(_) => Refusal::Full,
-                };
-                self.relays.seeker.handle_refused(now, way, why);
+                self.relays.seeker.handle_refused(now, way, refused.why);
                 self.follow_ways(now, far);
             }
         }
@@ -246,11 +239,6 @@ impl Anchor {
             .handle_ask(now, ends, ask.index, is_reached, fresh);
         match answer {
             Answer::Refuse(why) => {
-                let why = match why {
-                    Refusal::Off => RelayRefusal::Off,
-                    Refusal::NotReached => RelayRefusal::NotReached,
-                    Refusal::Full => RelayRefusal::Full,
-                };
                 let far = ask.far;
                 let refused = RelayRefused { far, why };
                 self.tell(conn, &Message::Relay(Relay::Refused(refused)));

@@ -5,8 +5,9 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use conflux_proto::control::RelayRefusal;
+
 use super::RENEW_AFTER;
-use super::desk::Refusal;
 use crate::ids::{PeerIx, Relayed};
 use crate::time::Mono;
 
@@ -190,11 +191,11 @@ impl Seeker {
 
     /// A relay refuses; its lease, if there was one, is over. Another is asked at the next
     /// [`Self::poll_asks`].
-    pub fn handle_refused(&mut self, now: Mono, way: Relayed, why: Refusal) {
+    pub fn handle_refused(&mut self, now: Mono, way: Relayed, why: RelayRefusal) {
         let pause = match why {
-            Refusal::Off => OFF_FOR,
-            Refusal::NotReached => NOT_REACHED_FOR,
-            Refusal::Full => FULL_FOR,
+            RelayRefusal::Off => OFF_FOR,
+            RelayRefusal::NotReached => NOT_REACHED_FOR,
+            RelayRefusal::Full | RelayRefusal::Other(_) => FULL_FOR,
         };
         if let Some(leg) = self.legs.get_mut(&(way.far, way.relay)) {
             *leg = Leg::Refused { until: now + pause };

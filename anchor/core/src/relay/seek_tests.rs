@@ -23,7 +23,7 @@ fn a_relay_that_refuses_or_is_silent_gives_way_to_the_next() {
     seeker.seek(at(0), FAR);
     poll(&mut seeker, 0, &[1, 2, 3, 4]);
 
-    seeker.handle_refused(at(10), way(1), Refusal::Off);
+    seeker.handle_refused(at(10), way(1), RelayRefusal::Off);
     let after_refusal = poll(&mut seeker, 10, &[1, 2, 3, 4]);
     let after_silence = poll(&mut seeker, 2_100, &[1, 2, 3, 4]);
 
