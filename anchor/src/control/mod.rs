@@ -276,6 +276,7 @@ impl Anchor {
                 self.seek_relays_at_once(now, peer);
             }
             Event::TryPaths(_) => {}
+            Event::Measured(way, rtt) => self.handle_measured(now, way, rtt),
             Event::Failed {
                 peer,
                 moved,

@@ -133,6 +133,12 @@ impl Anchor {
         }
     }
 
+    /// A probe went to a peer and back by a relay: what it took ranks that relay from now on.
+    pub(super) fn handle_measured(&mut self, now: Mono, way: Relayed, rtt: Duration) {
+        self.relays.seeker.handle_measured(now, way, rtt);
+        self.follow_ways(now, way.far);
+    }
+
     /// The data thread follows a peer to another path.
     pub(super) fn follow_roaming(&mut self, now: Mono, peer: PeerIx, path: Path) {
         let anchor = self.short(peer);
@@ -204,8 +210,7 @@ impl Anchor {
 
     fn relay_candidates(&self) -> Vec<Candidate> {
         let own = self.identity.key();
-        let mut candidates: Vec<Candidate> = self
-            .peers
+        self.peers
             .neighbours(&own)
             .into_iter()
             .filter(|(peer, _)| self.is_direct(*peer))
@@ -213,9 +218,7 @@ impl Anchor {
                 let rtt = self.quic.rtt(conn)?;
                 Some(Candidate { relay, rtt })
             })
-            .collect();
-        candidates.sort_unstable_by_key(|candidate| (candidate.rtt, candidate.relay));
-        candidates
+            .collect()
     }
 
     fn ask_relay(&self, way: Relayed, index: u32) {

@@ -51,7 +51,7 @@ use crate::clients::Clients;
 use crate::connections::{Connections, Limits as ConnectionLimits};
 use crate::cost::Costs;
 use crate::flows::Flows;
-use crate::ids::{Host, PeerIx};
+use crate::ids::{Host, PeerIx, Relayed};
 use crate::liveness::{Liveness, Sent};
 use crate::mtu::Mtu;
 use crate::packet::{Checksum, Offload, Packet, Tcp, TcpFlags, Transport};
@@ -186,6 +186,8 @@ pub enum Event {
     Roamed(PeerIx, Path),
     /// A relay reaches this peer, and its other paths are being tried: it is to try ours.
     TryPaths(PeerIx),
+    /// A probe went this way and back in so much time.
+    Measured(Relayed, Duration),
     /// The peer is asked once more after it did not answer: should it have restarted, its control
     /// connection tells.
     Unanswered(PeerIx),

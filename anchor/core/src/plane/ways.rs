@@ -226,6 +226,10 @@ impl Plane {
         };
         let Trial { path, sent, .. } = round.trials.swap_remove(at);
         let rtt = now.since(sent);
+        if let Some(way) = path.way() {
+            let measured = Event::Measured(way, rtt);
+            self.outputs.push_back(Output::Event(measured));
+        }
         let in_use = self.paths.get(&peer).and_then(|entry| entry.current);
         let Some(in_use) = in_use.filter(Path::is_relayed) else {
             return true;

@@ -151,6 +151,12 @@ fn a_shorter_relay_takes_over_after_two_rounds_and_a_slightly_shorter_one_does_n
 
         let by = path(&realm, CLIENT).way().unwrap().relay;
         assert_eq!(by == peer(OTHER_RELAY), takes_over, "{millis} ms");
+        // Two hops there and two back; the control loop ranks relays by it.
+        for (relay, took) in [(RELAY, ms(40)), (OTHER_RELAY, ms(4 * millis))] {
+            let (relay, far) = (peer(relay), peer(HOLDER));
+            let told = Event::Measured(Relayed { relay, far }, took);
+            assert!(realm.events(CLIENT).contains(&told), "{told:?}");
+        }
     }
 }
 
