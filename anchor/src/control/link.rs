@@ -292,7 +292,13 @@ impl Anchor {
             return;
         };
         let (outgoing, remote) = (entry.outgoing, entry.remote);
-        info!(anchor = %key.id().short(), %remote, outgoing, "connected");
+        let anchor = key.id().short();
+        match Relayed::from_address(&remote) {
+            None => info!(%anchor, %remote, outgoing, "connected"),
+            Some(way) => {
+                info!(%anchor, relay = %self.short(way.relay), outgoing, "connected by a relay");
+            }
+        }
         self.note_clock(key, hello.unix_time);
         let is_direct = Relayed::from_address(&remote).is_none();
         if !outgoing && is_direct && !self.was_reached {
