@@ -185,6 +185,27 @@ impl Paths {
         Ok(made_up(Name::Peer(peer)))
     }
 
+    /// Adds an address to a dial under way that has reached nobody yet, if it is free and there is
+    /// room: a way by a relay that has been found meanwhile.
+    pub fn widen_dial(&mut self, now: Mono, peer: PeerIx, remote: SocketAddr) {
+        if !is_usable(&remote) || !self.is_free(now, &remote) {
+            return;
+        }
+        let Some(entry) = self
+            .peers
+            .get_mut(&peer)
+            .filter(|entry| entry.current.is_none())
+        else {
+            return;
+        };
+        if let Some(dial) = &mut entry.dial
+            && dial.remotes.len() < MAX_CANDIDATES
+        {
+            dial.remotes.push(remote);
+            self.owners.insert(remote, Owner::Dialled(peer));
+        }
+    }
+
     /// Ends a dial, whatever came of it. What was meant for the candidates goes nowhere, or to
     /// the way that has been confirmed meanwhile.
     pub fn end_dial(&mut self, peer: PeerIx) {

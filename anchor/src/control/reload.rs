@@ -75,6 +75,7 @@ impl Anchor {
             self.seeds_resolve_at = Some(now);
         }
         self.apply_check(now, false);
+        self.apply_relay_choice();
         self.readvertise(now);
         self.rebuild(now);
         Ok((reloaded, Applied::Already))
@@ -93,6 +94,7 @@ fn changes(before: &Config, after: &Config) -> Vec<String> {
         ("client_range", before.client_range != after.client_range),
         ("check", before.check != after.check),
         ("expose", before.expose != after.expose),
+        ("relay", before.relay != after.relay),
         ("boot_service", before.boot_service != after.boot_service),
         ("log_level", before.log_level != after.log_level),
         ("log_format", before.log_format != after.log_format),

@@ -102,7 +102,8 @@ impl Transmit {
     }
 }
 
-fn send(sockets: &mut [DataSocket], to: Path, run: &[u8], frame_bytes: usize) -> Lost {
+/// Sends a run of frames; returns what the kernel did not take.
+pub(super) fn send(sockets: &mut [DataSocket], to: Path, run: &[u8], frame_bytes: usize) -> Lost {
     let way = Way {
         remote: to.remote,
         local: to.local,

@@ -17,6 +17,7 @@ use toml_edit::{Array, DocumentMut, Item, Value};
 use super::atomic;
 use super::check_spec::CheckSpec;
 use super::layout::Layout;
+use super::relay_choice::RelayChoice;
 use super::settings::{
     BadValue, DEFAULT_PORT, Endpoint, InterfaceName, Ipv4Choice, LogFormat, LogLevel, Opening,
     TaintSet, ipv4_text, parse_client_range, parse_endpoint, parse_ipv4, parse_listen,
@@ -58,6 +59,8 @@ pub struct Config {
     pub check: Option<CheckSpec>,
     /// Ports let in from the overlay; none: all.
     pub expose: Vec<Opening>,
+    /// Whether this anchor carries datagrams for others, and how much.
+    pub relay: RelayChoice,
     /// Whether `up` registers the boot service.
     pub boot_service: bool,
     /// How long the data thread looks for packets before it sleeps; zero: not at all. At most a
@@ -132,6 +135,7 @@ impl Default for Config {
             client_range: DEFAULT_CLIENT_RANGE,
             check: None,
             expose: Vec::new(),
+            relay: RelayChoice::default(),
             boot_service: true,
             spin: Duration::ZERO,
             log_level: LogLevel::default(),
@@ -299,6 +303,7 @@ impl Config {
                 };
             }
             "expose" => self.expose = list(item, parse_opening)?,
+            "relay" => self.relay = string(item)?.parse()?,
             "boot_service" => {
                 self.boot_service = item
                     .as_bool()
@@ -334,7 +339,7 @@ impl Config {
         Ok(document.to_string())
     }
 
-    fn values(&self) -> [(&'static str, Value); 13] {
+    fn values(&self) -> [(&'static str, Value); 14] {
         let ipv4 = self
             .ipv4
             .as_ref()
@@ -353,6 +358,7 @@ impl Config {
             ("client_range", self.client_range.to_string().into()),
             ("check", check.into()),
             ("expose", array(&self.expose)),
+            ("relay", self.relay.to_string().into()),
             ("boot_service", self.boot_service.into()),
             ("spin_us", (self.spin.as_micros() as i64).into()),
             ("log_level", self.log_level.as_str().into()),

@@ -350,7 +350,8 @@ impl World {
             | Message::Pong(_)
             | Message::Resting(_)
             | Message::Revocations(_)
-            | Message::RevocationDigest(_) => unreachable!("not sent here"),
+            | Message::RevocationDigest(_)
+            | Message::Relay(_) => unreachable!("not sent here"),
         }
     }
 

@@ -6,13 +6,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use conflux_proto::frame::{Flags, FrameType};
+use conflux_proto::relay::{OUTER_BYTES, is_outer};
 
 use super::host::Server;
 use super::node::{Node, REALM, Spec, seed32};
 use crate::clients::Clients;
 use crate::ids::PeerIx;
 use crate::packet::{Checksum, Cut, Fragments, Offload, Packet, fragment_ipv4, fragment_small};
-use crate::plane::{DropReason, Event, Head, Output, Path, Received, ToHost, ToPeer};
+use crate::plane::{Carried, DropReason, Event, Head, Output, Path, Received, ToHost, ToPeer};
 use crate::routes::{self, Claim, PeerFacts};
 use crate::session::{Initiator, respond};
 use crate::time::{Mono, Now};
@@ -290,6 +291,14 @@ impl Realm {
     fn receive(&mut self, at: usize, from: Path, frame: &mut [u8]) {
         let now = self.now;
         let node = &mut self.nodes[at];
+        if is_outer(frame[0]) {
+            match node.plane.receive_outer(now, from, frame) {
+                Carried::Inside(path) => self.receive(at, path, &mut frame[OUTER_BYTES..]),
+                Carried::Onward(path) => self.fly(at, path, frame.to_vec()),
+                Carried::Dropped(_) => {}
+            }
+            return;
+        }
         if let Received::Data {
             peer,
             flags,
