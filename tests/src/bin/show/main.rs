@@ -103,6 +103,6 @@ fn main() -> ExitCode {
 }
 
 fn usage() -> ExitCode {
-    println!("usage: show [--runs N] [--short] [1..11 | explain | garbage | paths]...");
+    println!("usage: show [--runs N] [--short] [1..11 | explain | garbage | paths | relayed]...");
     ExitCode::from(2)
 }
