@@ -9,7 +9,8 @@ use super::{
 };
 
 /// Extension headers walked before a packet is refused: more than any known use stacks up, few
-/// enough that a packet full of them costs nothing.
+/// enough that a packet full of them costs nothing. A fragment header is not counted: there is at
+/// most one, and a packet must not become malformed by being fragmented on its way.
 const MAX_EXTENSIONS: usize = 8;
 
 /// Bytes a packet may have in all: fragments that claim to end beyond it are an old attack.
@@ -194,7 +195,8 @@ pub(crate) fn walk_extensions(head: &[u8]) -> Result<Chain, Malformed> {
     let mut next = head[6];
     let mut at = IPV6_BYTES;
     let mut fragment = None;
-    for _ in 0..=MAX_EXTENSIONS {
+    let mut walked = 0;
+    loop {
         let is_known = matches!(next, 0 | 43 | 44 | 60 | 135 | 139 | 140);
         let is_later = fragment.is_some_and(|fragment: Fragment| fragment.offset_bytes != 0);
         if !is_known || is_later {
@@ -222,11 +224,14 @@ pub(crate) fn walk_extensions(head: &[u8]) -> Result<Chain, Malformed> {
                 });
                 at += SHORT_BYTES;
             }
-            _ => at += (usize::from(extension[1]) + 1) * 8,
+            _ if walked == MAX_EXTENSIONS => return Err(Malformed::Extensions),
+            _ => {
+                walked += 1;
+                at += (usize::from(extension[1]) + 1) * 8;
+            }
         }
         next = extension[0];
     }
-    Err(Malformed::Extensions)
 }
 
 fn parse_transport(

@@ -271,6 +271,21 @@ mod tests {
     }
 
     #[test]
+    fn pieces_of_a_packet_with_as_many_headers_as_may_be_are_packets() {
+        let mut recipe = recipe(false);
+        recipe.extensions = 8;
+        let bytes = recipe.udp((1, 2), &[0; 1150], Checksum::Complete);
+        assert!(Packet::parse(&bytes, bytes.len()).is_ok());
+
+        let pieces = fragments(&bytes, Checksum::Complete, 800).unwrap();
+
+        assert!(pieces.len() >= 2);
+        for piece in pieces {
+            Packet::parse(&piece, piece.len()).unwrap();
+        }
+    }
+
+    #[test]
     fn headers_longer_than_a_piece_are_refused() {
         // A destination option header of 1024 bytes, whose end the first piece would lack.
         let mut options = vec![0; 1024];
