@@ -172,10 +172,15 @@ impl Addresses {
     }
 }
 
-/// Returns the checksum after the summed bytes have changed by `difference`.
+/// Returns the checksum after the summed bytes have changed by `difference`. Zero is written as all
+/// ones: a difference cannot tell the two apart (RFC 1624 section 3), and over nothing but zeros,
+/// which an ICMP message may be, only all ones is right.
 pub(super) fn changed(checksum: u16, mut difference: Sum) -> u16 {
     difference.add(!checksum);
-    !difference.fold()
+    match !difference.fold() {
+        0 => 0xffff,
+        checksum => checksum,
+    }
 }
 
 /// Changes the transport header of a quoted packet, as far as it is quoted, into the other

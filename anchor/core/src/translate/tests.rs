@@ -214,6 +214,16 @@ fn absent_udp_checksum_stays_absent_until_ipv6_needs_one() {
 }
 
 #[test]
+fn an_echo_of_nothing_but_zeros_keeps_a_checksum_that_hosts_take() {
+    let reply = recipe(false).icmp((0, 0), (129, 0), 0, &[0; 8]);
+    assert_sound(&reply, Checksum::Complete);
+
+    let four = to_four(&plain(reply), v4(A4), v4(B4)).unwrap();
+
+    assert_sound(&four.bytes, Checksum::Complete);
+}
+
+#[test]
 fn fragments_change_family() {
     let place = Recipe {
         fragment: Some((64, true)),
