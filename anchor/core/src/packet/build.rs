@@ -4,6 +4,7 @@
 use std::net::{IpAddr, SocketAddr};
 
 use super::checksum::{self, pseudo_header};
+use super::parse::parse_quote;
 use super::{
     IPV4_BYTES, IPV6_BYTES, Malformed, Packet, Protocol, SHORT_BYTES, TCP_BYTES, TcpFlags,
     Transport, read_u16, write_u16, write_u32,
@@ -35,7 +36,9 @@ pub enum Unanswerable {
     #[error("addresses of two families")]
     Family,
     /// ICMP errors are never sent about ICMP errors, about later fragments, or to or about
-    /// multicast, broadcast and unspecified addresses (RFC 1122 section 3.2.2).
+    /// multicast, broadcast and unspecified addresses (RFC 1122 section 3.2.2); nor about a packet
+    /// whose headers are longer than what an error may quote: nobody could tell whose it is
+    /// (RFC 4443 section 2.4 (d)).
     #[error("no ICMP error may be sent about this packet")]
     NotAbout,
     /// What it would be about is not a packet.
@@ -130,12 +133,14 @@ fn build_error(
         .len()
         .min(packet.total_bytes)
         .min(max_bytes - header_bytes - SHORT_BYTES);
+    let quote = &original[..quoted_bytes];
+    parse_quote(quote, packet.is_ipv4()).map_err(|_| Unanswerable::NotAbout)?;
     let message_bytes = SHORT_BYTES + quoted_bytes;
     let at = start(out, from, packet.source, protocol, message_bytes)?;
     out[at] = kind;
     out[at + 1] = code;
     write_u32(out, at + 4, rest);
-    out[at + SHORT_BYTES..].copy_from_slice(&original[..quoted_bytes]);
+    out[at + SHORT_BYTES..].copy_from_slice(quote);
     if protocol == Protocol::ICMPV6 {
         let pseudo = pseudo_header(from, packet.source, protocol, message_bytes);
         write_u16(out, at + 2, pseudo.fold());

@@ -337,7 +337,7 @@ fn parse_icmp(bytes: &[u8], length: usize, is_ipv4: bool) -> Result<Transport, M
 /// Reads the packet that an ICMP error quotes: at least its IP header and, where that is needed to
 /// tell whose it is, the 8 bytes after. Later fragments and protocols without ports may be shorter
 /// than that as a whole.
-fn parse_quote(quote: &[u8], is_ipv4: bool) -> Result<Inner, Malformed> {
+pub(super) fn parse_quote(quote: &[u8], is_ipv4: bool) -> Result<Inner, Malformed> {
     let is_version = quote
         .first()
         .is_some_and(|first| first >> 4 == if is_ipv4 { 4 } else { 6 });

@@ -149,3 +149,25 @@ fn no_error_answers_what_must_not_be_answered() {
         assert!(out.is_empty());
     }
 }
+
+#[test]
+fn no_error_quotes_headers_that_do_not_fit_it() {
+    // Six destination option headers of 240 bytes, all of which an error would have to quote.
+    let options: Vec<u8> = (0..6)
+        .flat_map(|at| {
+            let next = if at == 5 { 17 } else { 60 };
+            let mut header = vec![0; 240];
+            (header[0], header[1]) = (next, 29);
+            header
+        })
+        .chain([0, 1, 0, 2, 0, 8, 0, 0])
+        .collect();
+    let bytes = recipe(false).wrap(60, &options);
+    assert!(Packet::parse(&bytes, bytes.len()).is_ok());
+    let mut out = vec![1];
+
+    let outcome = build_unreachable(&mut out, &bytes, B6, Reason::HostUnreachable);
+
+    assert_eq!(outcome, Err(Unanswerable::NotAbout));
+    assert!(out.is_empty());
+}
