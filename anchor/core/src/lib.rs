@@ -14,6 +14,7 @@ pub mod clients;
 pub mod connections;
 pub mod cost;
 pub mod credential;
+pub mod discovery;
 pub mod flows;
 pub mod health;
 pub mod identity;

@@ -58,6 +58,8 @@ pub struct Config {
     pub check: Option<CheckSpec>,
     /// Ports let in from the overlay; none: all.
     pub expose: Vec<Opening>,
+    /// Whether anchors on the machine's own links are looked for, and told of this one.
+    pub discovery: bool,
     /// Whether `up` registers the boot service.
     pub boot_service: bool,
     /// How long the data thread looks for packets before it sleeps; zero: not at all. At most a
@@ -132,6 +134,7 @@ impl Default for Config {
             client_range: DEFAULT_CLIENT_RANGE,
             check: None,
             expose: Vec::new(),
+            discovery: true,
             boot_service: true,
             spin: Duration::ZERO,
             log_level: LogLevel::default(),
@@ -299,11 +302,8 @@ impl Config {
                 };
             }
             "expose" => self.expose = list(item, parse_opening)?,
-            "boot_service" => {
-                self.boot_service = item
-                    .as_bool()
-                    .ok_or_else(|| BadValue("is true or false".to_owned()))?;
-            }
+            "discovery" => self.discovery = boolean(item)?,
+            "boot_service" => self.boot_service = boolean(item)?,
             "spin_us" => {
                 let micros = item.as_integer().and_then(|us| u64::try_from(us).ok());
                 self.spin = micros
@@ -334,7 +334,7 @@ impl Config {
         Ok(document.to_string())
     }
 
-    fn values(&self) -> [(&'static str, Value); 13] {
+    fn values(&self) -> [(&'static str, Value); 14] {
         let ipv4 = self
             .ipv4
             .as_ref()
@@ -353,12 +353,18 @@ impl Config {
             ("client_range", self.client_range.to_string().into()),
             ("check", check.into()),
             ("expose", array(&self.expose)),
+            ("discovery", self.discovery.into()),
             ("boot_service", self.boot_service.into()),
             ("spin_us", (self.spin.as_micros() as i64).into()),
             ("log_level", self.log_level.as_str().into()),
             ("log_format", self.log_format.as_str().into()),
         ]
     }
+}
+
+fn boolean(item: &Item) -> Result<bool, BadValue> {
+    item.as_bool()
+        .ok_or_else(|| BadValue("is true or false".to_owned()))
 }
 
 struct Faults<'a>(&'a [String]);
