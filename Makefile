@@ -8,9 +8,11 @@ SOAK_CASES ?= 20000
 CHAOS_MINUTES ?= 30
 # Random schedules of the simulation; `make test` runs a few dozen.
 SIM_SCHEDULES ?= 100000
+FUZZ_SECONDS ?= 20
+FUZZ_TARGETS := frames messages statements chain tickets requests packets translate core
 ARGS       ?=
 
-.PHONY: help build setup test lint deny unit e2e soak bench demo show chaos up down uninstall
+.PHONY: help build setup test lint deny unit e2e next soak fuzz bench demo show chaos up down uninstall
 
 help:
 	@echo "make up [ARGS=..]   build, install and start on this machine"
@@ -23,6 +25,7 @@ help:
 	@echo "make bench          the benchmarks of the packet way (docs/performance.md)"
 	@echo "make soak           the randomised tests, for long (SOAK_CASES=$(SOAK_CASES) each), and the"
 	@echo "                    whole simulation (SIM_SCHEDULES=$(SIM_SCHEDULES), docs/failover.md), and chaos"
+	@echo "make fuzz           the fuzz targets (FUZZ_SECONDS=$(FUZZ_SECONDS) each)"
 
 build:
 	packaging/setup.sh build
@@ -51,8 +54,15 @@ unit:
 	$(CARGO) nextest run --locked --workspace --exclude e2e
 
 # Namespaces and interfaces need root; the binary under test is the one that ships.
-e2e: build
+e2e: build next
 	$(SUDO) env "PATH=$$PATH" CONFLUX_BIN="$(CONFLUX)" $(CARGO) nextest run --locked -p e2e
+
+# Beside the binary that ships, the same sources as a release after it might be: the tests run both.
+# Not optimised: it is there for what it says, and a release build more would take minutes.
+next:
+	$(CARGO) build --locked -p conflux --features next
+	mkdir -p "$(dir $(CONFLUX))"
+	mv -f "$(TARGET)/debug/conflux" "$(CONFLUX)-next"
 
 soak:
 	PROPTEST_CASES=$(SOAK_CASES) $(CARGO) nextest run --locked --release \
@@ -60,6 +70,21 @@ soak:
 	SIM_SCHEDULES=$(SIM_SCHEDULES) $(CARGO) nextest run --locked --release --no-fail-fast \
 	  --success-output final --features conflux-core/soak -p conflux-core --test sim
 	$(MAKE) chaos ARGS="--minutes $(CHAOS_MINUTES)"
+
+# `make unit` tries the same targets on the corpora and some mutations, without a fuzzer. What is found
+# stays in fuzz/libfuzzer/artifacts; new inputs are kept in fuzz/libfuzzer/corpus. The libraries are
+# unstable Rust's, the compiler is the usual one. No sanitizer: the crates under test forbid unsafe.
+fuzz:
+	@$(CARGO) fuzz --version >/dev/null 2>&1 || { \
+	  echo "make fuzz: cargo-fuzz is missing: cargo install --locked cargo-fuzz" >&2; exit 1; }
+	@c++ --version >/dev/null 2>&1 || { \
+	  echo "make fuzz: a C++ compiler is missing: apt-get install g++" >&2; exit 1; }
+	@for target in $(FUZZ_TARGETS); do \
+	  mkdir -p fuzz/libfuzzer/corpus/$$target && \
+	  RUSTC_BOOTSTRAP=1 CARGO_TARGET_DIR="$(TARGET)/fuzz" $(CARGO) fuzz run --fuzz-dir fuzz/libfuzzer \
+	    --sanitizer none $$target fuzz/libfuzzer/corpus/$$target fuzz/corpora/$$target -- \
+	    -max_total_time=$(FUZZ_SECONDS) -max_len=4096 -print_final_stats=1 || exit 1; \
+	done
 
 demo show chaos: build
 	packaging/setup.sh

@@ -7,6 +7,7 @@ use anyhow::Context;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
 use tracing::{error, info, warn};
+use zeroize::Zeroizing;
 
 use crate::api::{self, LocalSocket, Refusal};
 use crate::control::{self, Anchor, Asked, Carried, Ended};
@@ -22,8 +23,9 @@ pub struct RunOptions {
     /// Where the installation keeps its files.
     pub layout: Layout,
     /// The text of a ticket to join with; also in the state directory as
-    /// [`crate::files::StateFile::Ticket`], which goes once this anchor is a member.
-    pub ticket: Option<String>,
+    /// [`crate::files::StateFile::Ticket`], which goes once this anchor is a member that knows
+    /// others.
+    pub ticket: Option<Zeroizing<String>>,
 }
 
 /// Runs the anchor until it is told to stop, by a signal or the local socket. The process can do
@@ -48,7 +50,7 @@ pub fn run(options: RunOptions) -> anyhow::Result<()> {
 }
 
 async fn run_anchors(options: RunOptions) -> anyhow::Result<()> {
-    let RunOptions { layout, ticket } = options;
+    let RunOptions { layout, mut ticket } = options;
     let state = State::open(&layout)?;
     let _lock = state.lock()?;
     let (mut terminate, _signals) = terminations()?;
@@ -64,13 +66,15 @@ async fn run_anchors(options: RunOptions) -> anyhow::Result<()> {
                 "this version does not know a setting; it is kept and ignored"
             );
         }
-        let ticket = match (&ticket, first) {
-            (Some(text), true) => Some(text.clone()),
-            (Some(_) | None, _) => state.ticket()?,
+        let anchor = {
+            // Not a moment longer than needed: whoever reads it can join.
+            let ticket = match ticket.take() {
+                Some(text) => Some(text),
+                None => state.ticket()?,
+            };
+            let text = ticket.as_deref().map(String::as_str);
+            change.start(&layout, &state, config, text).await?
         };
-        let anchor = change
-            .start(&layout, &state, config, ticket.as_deref())
-            .await?;
         if socket.is_none() {
             socket = Some(open_socket(&layout, &ask)?);
         }

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use conflux_anchor::api::SocketPath;
 use conflux_anchor::files::Layout;
+use conflux_proto::SOFTWARE;
 use conflux_proto::api::{Failure as Refusal, SOFTWARE_HEADER};
 use http_body_util::{BodyExt, Full, Limited};
 use hyper::body::Bytes;
@@ -93,7 +94,7 @@ pub(crate) fn request(layout: &Layout, method: Method, path: &str, body: Bytes) 
 
 /// Tells, once per command, that the daemon is of another version.
 pub(crate) fn note_other_version(answer: &Answer) {
-    let ours = env!("CARGO_PKG_VERSION");
+    let ours = SOFTWARE;
     if let Some(theirs) = &answer.software
         && theirs != ours
     {

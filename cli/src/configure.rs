@@ -13,6 +13,7 @@ use conflux_anchor::service;
 use conflux_proto::id::RealmKey;
 use conflux_proto::ticket::Ticket;
 use ipnet::IpNet;
+use zeroize::Zeroizing;
 
 use crate::args::{Setting, UpFlags};
 use crate::exit::{Exit, Outcome, note};
@@ -82,7 +83,8 @@ pub(crate) fn configure(layout: &Layout, flags: &UpFlags) -> Outcome<Configured>
     let state = State::open(layout)?;
     now.save(layout)?;
     if let Some(ticket) = &ticket {
-        state.write(StateFile::Ticket, ticket.to_text().as_bytes())?;
+        let text = Zeroizing::new(ticket.to_text());
+        state.write(StateFile::Ticket, text.as_bytes())?;
     }
     for key in &now.unknown_keys {
         note(format!(
@@ -213,7 +215,7 @@ fn source(flags: &UpFlags) -> Option<Source> {
 
 fn read(source: &Source, is_member: bool) -> Outcome<Option<Ticket>> {
     let text = match source {
-        Source::Text(text) => text.clone(),
+        Source::Text(text) => Zeroizing::new(text.clone()),
         Source::Stdin => read_limited(io::stdin().lock())
             .map_err(|e| Exit::Usage.because(format!("--join -: {e}")))?,
         Source::File(path) => read_file(path)
@@ -231,12 +233,15 @@ fn read(source: &Source, is_member: bool) -> Outcome<Option<Ticket>> {
     parse(&text).map(Some)
 }
 
-fn read_file(path: &Path) -> io::Result<String> {
+fn read_file(path: &Path) -> io::Result<Zeroizing<String>> {
     read_limited(File::open(path)?)
 }
 
-fn read_limited(reader: impl Read) -> io::Result<String> {
-    let mut text = String::new();
+/// `run` goes on as the daemon: no copy of a ticket stays behind, of which a text that grows leaves
+/// some.
+fn read_limited(reader: impl Read) -> io::Result<Zeroizing<String>> {
+    let most = usize::try_from(MAX_TICKET_BYTES).unwrap_or(0);
+    let mut text = Zeroizing::new(String::with_capacity(most));
     reader.take(MAX_TICKET_BYTES).read_to_string(&mut text)?;
     Ok(text)
 }

@@ -1,6 +1,7 @@
 //! The verbs that only ask: `status`, `routes`, `peers`, `flows`, `invite`, `metrics`, `version`.
 
 use conflux_anchor::files::Layout;
+use conflux_proto::SOFTWARE;
 use conflux_proto::api::{Invite, InviteRequest, VERSION};
 use hyper::Method;
 use hyper::body::Bytes;
@@ -60,7 +61,7 @@ pub(crate) fn version(layout: &Layout, flags: TableFlags) -> Outcome {
         software: &'a str,
         daemon: Option<String>,
     }
-    let software = env!("CARGO_PKG_VERSION");
+    let software = SOFTWARE;
     let daemon = client::request(layout, Method::GET, "/v1/status", Bytes::new())
         .ok()
         .and_then(|told| told.software);

@@ -446,7 +446,7 @@ fn drain(draining: bool, empty: bool) -> Drain {
 fn status() -> Status {
     Status {
         version: 1,
-        software: env!("CARGO_PKG_VERSION").to_owned(),
+        software: conflux_proto::SOFTWARE.to_owned(),
         ready: true,
         anchor: "me".to_owned(),
         id_letters: 10,

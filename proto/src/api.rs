@@ -388,6 +388,13 @@ pub struct Invite {
     pub warnings: Vec<String>,
 }
 
+impl Drop for Invite {
+    /// Whoever reads a ticket can join: no copy stays behind in memory.
+    fn drop(&mut self) {
+        zeroize::Zeroize::zeroize(&mut self.ticket);
+    }
+}
+
 /// The answer to `POST /v1/reload`.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Reloaded {

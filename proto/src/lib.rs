@@ -10,7 +10,16 @@ pub mod credential;
 pub mod frame;
 pub mod id;
 mod network;
+#[cfg(feature = "next")]
+pub mod next;
 pub mod revocation;
 pub mod signed;
 pub mod taint;
 pub mod ticket;
+
+/// The release, as people know it.
+pub const SOFTWARE: &str = if cfg!(feature = "next") {
+    "0.2.0-next"
+} else {
+    env!("CARGO_PKG_VERSION")
+};

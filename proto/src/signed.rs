@@ -88,7 +88,10 @@ pub struct BadSignature {
 impl<T: Statement> Signed<T> {
     /// Returns `statement`, signed by `secret`.
     pub fn sign(statement: T, secret: &SigningSecret) -> Self {
-        let body = to_bytes(&statement).into_boxed_slice();
+        let body = to_bytes(&statement);
+        #[cfg(feature = "next")]
+        let body = crate::next::grow_map(body);
+        let body = body.into_boxed_slice();
         let signature = secret.0.sign(&message::<T>(&body)).to_bytes();
         Self::new(statement, body, signature)
     }

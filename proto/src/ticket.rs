@@ -160,14 +160,20 @@ impl Ticket {
             issuer: self.issuer.clone(),
             grant: self.grant.clone(),
         };
-        let cbor = Zeroizing::new(signed::to_bytes(&content));
+        let cbor = signed::to_bytes(&content);
+        #[cfg(feature = "next")]
+        let cbor = crate::next::grow_map(cbor);
+        let cbor = Zeroizing::new(cbor);
         let length = u16::try_from(cbor.len()).expect("credential and grant are within 24 KiB");
         let bytes =
             Zeroizing::new([&length.to_be_bytes()[..], &cbor[..], &checksum(&cbor)[..]].concat());
-        format!(
-            "{PREFIX}{}",
-            BASE32_NOPAD.encode(&bytes).to_ascii_lowercase()
-        )
+        let mut letters = Zeroizing::new(BASE32_NOPAD.encode(&bytes));
+        letters.make_ascii_lowercase();
+        // At its full length from the beginning: a text that grows leaves copies behind.
+        let mut text = String::with_capacity(PREFIX.len() + letters.len());
+        text.push_str(PREFIX);
+        text.push_str(&letters);
+        text
     }
 }
 
@@ -253,11 +259,11 @@ impl fmt::Display for Endpoint {
 
 /// Undoes the text form down to length, CBOR and checksum.
 fn unwrap_text(text: &str) -> Result<Vec<u8>, BadTicket> {
-    let letters: Zeroizing<String> = Zeroizing::new(
+    let mut letters = Zeroizing::new(String::with_capacity(text.len()));
+    letters.extend(
         text.chars()
             .filter(|c| !c.is_whitespace())
-            .map(|c| c.to_ascii_uppercase())
-            .collect(),
+            .map(|c| c.to_ascii_uppercase()),
     );
     let family = PREFIX.trim_end_matches('1').to_ascii_uppercase();
     let rest = letters

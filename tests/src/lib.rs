@@ -5,9 +5,11 @@
 //! binary; [`hostile`] alone links parts of the product.
 
 pub mod anchor;
+pub mod captured;
 pub mod clock;
 pub mod host;
 pub mod hostile;
+pub mod initial;
 mod kernel;
 mod lab;
 mod links;

@@ -190,6 +190,28 @@ fn a_peer_that_is_named_while_others_are_connected_is_met() {
     });
 }
 
+#[test]
+fn a_ticket_names_several_anchors_and_one_of_them_is_enough() {
+    let lab = Lab::new();
+    let (mut one, ticket) = founder(&lab);
+    let host = lab.host("two");
+    write_config(&host, "discovery = false\n");
+    let two = Anchor::start(&host, &Options::default().joining(&ticket));
+    wait::until(MEETING_LIMIT, "the second member", || {
+        two.connected() == 1 && one.connected() == 1
+    });
+    let later = one.invite("");
+    one.kill();
+
+    let host = lab.host("three");
+    write_config(&host, "discovery = false\n");
+    let three = Anchor::start(&host, &Options::default().joining(&later));
+
+    wait::until(MEETING_LIMIT, "the other one of the ticket", || {
+        three.is_connected_with(two.id())
+    });
+}
+
 fn founder(lab: &Lab) -> (Anchor, String) {
     let anchor = Anchor::start(&lab.host("one"), &Options::of("--ipv4 10.128.0.9"));
     let ticket = anchor.invite("");

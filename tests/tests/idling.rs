@@ -17,6 +17,7 @@ const SETTLE: Duration = Duration::from_secs(20);
 const WATCH: Duration = Duration::from_secs(60);
 
 #[test]
+#[ignore = "what it measures is the machine's too: run by hand, alone on the machine"]
 fn one_connected_peer_costs_next_to_nothing() {
     let lab = Lab::new();
     let one = Anchor::start(&lab.host("one"), &Options::of("--ipv4 10.128.0.9"));

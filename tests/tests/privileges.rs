@@ -4,7 +4,7 @@
 #![allow(clippy::unwrap_used, reason = "a test may stop")]
 
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{FileExt, PermissionsExt};
 use std::os::unix::process::ExitStatusExt;
 use std::process::Command;
 use std::time::Duration;
@@ -111,6 +111,47 @@ fn a_log_and_the_tables_show_no_secret() {
         }
     }
     assert!(!said.contains(&ticket[8..60]), "the ticket is shown");
+}
+
+#[test]
+fn a_ticket_stays_in_no_memory_of_who_made_it_and_who_used_it() {
+    let lab = Lab::new();
+    let first = Anchor::start(&lab.host("a"), &Options::of("--ipv4 10.128.0.9"));
+    let ticket = first.invite("");
+    let second = Anchor::start(&lab.host("b"), &Options::default().joining(&ticket));
+    e2e::wait::until(e2e::scenario::SETTLE_LIMIT, "both to be connected", || {
+        first.connected() == 1 && second.connected() == 1
+    });
+    second.wait_written();
+
+    for anchor in [&first, &second] {
+        let id = anchor.id().as_bytes();
+        assert!(is_in_memory(anchor, id), "the search finds what is there");
+        let middle = &ticket.as_bytes()[ticket.len() / 2..][..60];
+        assert!(!is_in_memory(anchor, middle), "{}", anchor.host().name());
+    }
+}
+
+/// Says whether these bytes stand in an anchor's writable memory.
+fn is_in_memory(anchor: &Anchor, bytes: &[u8]) -> bool {
+    let process = format!("/proc/{}", anchor.pid());
+    let memory = fs::File::open(format!("{process}/mem")).unwrap();
+    let maps = fs::read_to_string(format!("{process}/maps")).unwrap();
+    let writable = maps.lines().filter(|line| line.contains(" rw"));
+    let mut ranges = writable.map(|line| {
+        let (range, _) = line.split_once(' ').unwrap();
+        let (from, to) = range.split_once('-').unwrap();
+        let number = |text: &str| u64::from_str_radix(text, 16).unwrap();
+        (number(from), number(to))
+    });
+    ranges.any(|(from, to)| {
+        let mut content = vec![0; usize::try_from(to - from).unwrap()];
+        // Some ranges of the kernel's cannot be read.
+        let read = memory.read_at(&mut content, from).unwrap_or(0);
+        content[..read]
+            .windows(bytes.len())
+            .any(|window| window == bytes)
+    })
 }
 
 /// Returns the directories of an anchor's threads.

@@ -173,6 +173,34 @@ fn a_member_takes_an_imported_key_up_without_a_restart() {
 }
 
 #[test]
+fn a_joiner_that_loses_power_at_once_finds_the_realm_again() {
+    let lab = Lab::new();
+    let first = Anchor::start(&lab.host("first"), &Options::of("--ipv4 none"));
+    let ticket = first.invite("");
+    let host = lab.host("joiner");
+    let mut joiner = Anchor::start(&host, &Options::default().joining(&ticket));
+    let file = |name: &str| host.outside_path(&format!("/run/anchor/state/{name}"));
+    wait::until(SETTLE_LIMIT, "the joiner to be a member", || {
+        joiner.json("status")["valid_until_unix"].is_u64()
+    });
+    joiner.kill();
+    assert!(
+        !file("adverts").exists(),
+        "killed before it wrote down whom it knows"
+    );
+
+    joiner.run();
+
+    wait::until(SETTLE_LIMIT, "it to find the realm again", || {
+        joiner.connected() == 1
+    });
+    joiner.wait_written();
+    wait::until(SETTLE_LIMIT, "the ticket to be forgotten then", || {
+        !file("join.ticket").exists()
+    });
+}
+
+#[test]
 fn a_cloned_identity_is_reported_by_both_clones() {
     let lab = Lab::new();
     let witness = Anchor::start(&lab.host("witness"), &Options::of("--ipv4 none"));
@@ -191,6 +219,31 @@ fn a_cloned_identity_is_reported_by_both_clones() {
     for anchor in [&original, &copy] {
         wait::until(CLONE_TOLD_WITHIN, "the clone to be reported", || {
             anchor.warns("cloned identity")
+        });
+    }
+}
+
+#[test]
+fn a_cloned_identity_is_reported_by_every_anchor_that_has_met_both() {
+    let lab = Lab::new();
+    let first = Anchor::start(&lab.host("first"), &Options::of("--ipv4 none"));
+    let ticket = first.invite("");
+    let second = Anchor::start(&lab.host("second"), &Options::default().joining(&ticket));
+    let original = Anchor::start(&lab.host("original"), &Options::default().joining(&ticket));
+    for anchor in [&first, &second, &original] {
+        wait::until(SETTLE_LIMIT, "all to be connected", || {
+            anchor.connected() == 2
+        });
+    }
+    let host = lab.host("copy");
+    original.wait_written();
+    copy_state(&original, &host);
+
+    let _copy = Anchor::start(&host, &Options::default());
+
+    for witness in [&first, &second] {
+        wait::until(CLONE_TOLD_WITHIN, "a witness to report the clone", || {
+            witness.warns("cloned identity: two machines use that of anchor")
         });
     }
 }

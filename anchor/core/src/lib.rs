@@ -16,6 +16,7 @@ pub mod cost;
 pub mod credential;
 pub mod discovery;
 pub mod flows;
+pub mod gate;
 pub mod health;
 pub mod identity;
 pub mod ids;

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use conflux_proto::SOFTWARE;
 use conflux_proto::api::{
     DrainRequest, Failure, InviteRequest, RevokeRequest, SOFTWARE_HEADER, VERSION,
 };
@@ -24,6 +25,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::{Semaphore, mpsc, oneshot};
+use zeroize::Zeroizing;
 
 use super::access::Access;
 use super::{ExplainQuery, Refusal, Reply, Request};
@@ -181,7 +183,7 @@ async fn answer(
         },
         "/v1/members" => json(ask(requests, Request::Members).await),
         "/v1/invite" => match read_body::<InviteRequest>(body, |invite| invite.version).await {
-            Ok(invite) => json(ask(requests, |reply| Request::Invite(invite, reply)).await),
+            Ok(invite) => secret(ask(requests, |reply| Request::Invite(invite, reply)).await),
             Err(response) => response,
         },
         "/v1/revoke" => match read_body::<RevokeRequest>(body, |revoke| revoke.version).await {
@@ -266,10 +268,67 @@ async fn ask<T>(
 }
 
 fn json<T: Serialize>(answer: Result<T, Refusal>) -> Response {
+    #[cfg(feature = "next")]
+    let answer = answer.map(|answer| grown(&answer));
     match answer.map(|answer| serde_json::to_vec(&answer)) {
         Ok(Ok(bytes)) => response(StatusCode::OK, JSON, bytes),
         Ok(Err(error)) => failure(StatusCode::INTERNAL_SERVER_ERROR, error.to_string()),
         Err(refusal) => refused(&refusal),
+    }
+}
+
+/// Returns an answer with a field more in each object, as a later release may give it.
+#[cfg(feature = "next")]
+fn grown(answer: &impl Serialize) -> serde_json::Value {
+    fn grow(value: &mut serde_json::Value) {
+        match value {
+            serde_json::Value::Object(fields) => {
+                fields.values_mut().for_each(grow);
+                fields.insert("later".to_owned(), serde_json::json!({ "of": [1, "more"] }));
+            }
+            serde_json::Value::Array(values) => values.iter_mut().for_each(grow),
+            serde_json::Value::Null
+            | serde_json::Value::Bool(_)
+            | serde_json::Value::Number(_)
+            | serde_json::Value::String(_) => {}
+        }
+    }
+    let mut value = serde_json::to_value(answer).unwrap_or_default();
+    grow(&mut value);
+    value
+}
+
+/// As [`json`], for an answer that is worth something to whoever reads it: its bytes are wiped once
+/// they are sent, and are written into one piece of memory of the right size, for one that grows
+/// leaves copies behind.
+fn secret<T: Serialize>(answer: Result<T, Refusal>) -> Response {
+    let answer = match answer {
+        Ok(answer) => answer,
+        Err(refusal) => return refused(&refusal),
+    };
+    let mut size = Size(0);
+    let mut bytes = Zeroizing::new(Vec::new());
+    let written = serde_json::to_writer(&mut size, &answer).and_then(|()| {
+        bytes.reserve_exact(size.0);
+        serde_json::to_writer(&mut *bytes, &answer)
+    });
+    match written {
+        Ok(()) => response(StatusCode::OK, JSON, Bytes::from_owner(bytes)),
+        Err(error) => failure(StatusCode::INTERNAL_SERVER_ERROR, error.to_string()),
+    }
+}
+
+/// Counts what is written.
+struct Size(usize);
+
+impl io::Write for Size {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0 += bytes.len();
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
     }
 }
 
@@ -292,15 +351,12 @@ fn failure(status: StatusCode, error: String) -> Response {
     response(status, JSON, bytes)
 }
 
-fn response(status: StatusCode, kind: HeaderValue, body: Vec<u8>) -> Response {
-    let mut response = Response::new(Full::new(Bytes::from(body)));
+fn response(status: StatusCode, kind: HeaderValue, body: impl Into<Bytes>) -> Response {
+    let mut response = Response::new(Full::new(body.into()));
     *response.status_mut() = status;
     let headers = response.headers_mut();
     headers.insert(CONTENT_TYPE, kind);
-    headers.insert(
-        SOFTWARE_HEADER,
-        HeaderValue::from_static(env!("CARGO_PKG_VERSION")),
-    );
+    headers.insert(SOFTWARE_HEADER, HeaderValue::from_static(SOFTWARE));
     response
 }
 

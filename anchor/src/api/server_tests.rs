@@ -28,10 +28,7 @@ async fn a_table_is_answered_as_json_with_the_daemons_version() {
     .await;
 
     assert!(answer.starts_with("HTTP/1.1 200 OK\r\n"), "{answer}");
-    assert!(answer.contains(&format!(
-        "conflux-version: {}\r\n",
-        env!("CARGO_PKG_VERSION")
-    )));
+    assert!(answer.contains(&format!("conflux-version: {}\r\n", SOFTWARE)));
     assert!(
         answer.ends_with(r#"{"version":1,"id_letters":10,"routes":[]}"#),
         "{answer}"

@@ -1,6 +1,8 @@
 //! Cloned identities: two machines that use one key. A peer hears one of them after the other, and
-//! so an earlier start after a later one; the machines themselves see later statements that they
-//! did not make, or each other. Told in `status`; which is the copy only people know.
+//! so an earlier start after a later one, in hellos or on connections that live on; the machines
+//! themselves see later statements that they did not make, or each other, and then go on as still
+//! later starts, so that either of them may be the later one at any time. Told in `status`; which
+//! is the copy only people know.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -11,6 +13,7 @@ use conflux_proto::id::AnchorKey;
 use tracing::warn;
 
 use super::Anchor;
+use crate::quic::ConnId;
 
 /// What was seen of clones is told this long: both of them are heard of several times within it.
 const TOLD_FOR: Duration = Duration::from_secs(30 * 60);
@@ -87,8 +90,8 @@ impl Clones {
         }
         for (key, _) in self.others.iter().filter(|(_, seen)| is_fresh(seen)) {
             warnings.push(format!(
-                "cloned identity: two machines use that of anchor {}: run `conflux uninstall` on \
-                 the copy and join it with a ticket",
+                "cloned identity: two machines use that of anchor {}, or it was rolled back: run \
+                 `conflux uninstall` on the copy and join it with a ticket",
                 key.id().short()
             ));
         }
@@ -100,9 +103,23 @@ impl Anchor {
     /// A peer said hello after start `epoch`. Starts only grow: an earlier one than before is
     /// another machine's, or of a disk that was rolled back.
     pub(super) fn watch_starts(&mut self, now: Mono, peer: PeerIx, key: AnchorKey, epoch: u64) {
-        if self.peers.goes_back(peer, epoch) && self.clones.note(now, key) {
+        if self.peers.goes_back(peer, epoch, now) {
+            self.note_clone(now, key);
+        }
+    }
+
+    /// Something came by a connection: when it speaks for an earlier start than the last one,
+    /// another machine is that one.
+    pub(super) fn watch_connection(&mut self, now: Mono, conn: ConnId, key: AnchorKey) {
+        if self.peers.speaks_from_before(conn, now) {
+            self.note_clone(now, key);
+        }
+    }
+
+    pub(super) fn note_clone(&mut self, now: Mono, key: AnchorKey) {
+        if self.clones.note(now, key) {
             let anchor = key.id().short();
-            warn!(%anchor, "cloned identity: two machines use it, and both are connected");
+            warn!(%anchor, "cloned identity: two machines use it, or it was rolled back");
         }
     }
 

@@ -285,7 +285,7 @@ impl Anchor {
                 now,
                 &aged.advert,
                 Duration::from_millis(aged.age_millis),
-                from,
+                (conn, from),
             );
         }
         if adverts.more {
@@ -298,9 +298,13 @@ impl Anchor {
         now: Mono,
         advert: &SignedAdvert,
         age: Duration,
-        from: AnchorKey,
+        (conn, from): (ConnId, AnchorKey),
     ) {
         let unix = clock::unix();
+        let (of, epoch) = {
+            let claimed = advert.advert.claimed();
+            (claimed.key, claimed.edition.epoch)
+        };
         let outcome = self
             .membership
             .handle_advert(now, unix, advert, age, Some(from));
@@ -309,15 +313,12 @@ impl Anchor {
                 debug!(from = %from.id().short(), %error, "an advert was refused");
             }
             Outcome::Conflicting => {
-                let anchor = advert.advert.claimed().key.id().short();
-                if self.clones.note(now, advert.advert.claimed().key) {
-                    warn!(%anchor, "cloned identity: two machines use it");
-                }
+                self.note_clone(now, of);
             }
-            Outcome::New
-            | Outcome::Updated { .. }
-            | Outcome::Known
-            | Outcome::Stale { .. }
+            Outcome::New | Outcome::Updated { .. } | Outcome::Known => {
+                self.peers.note_advert(conn, &of, epoch, now);
+            }
+            Outcome::Stale { .. }
             | Outcome::NeedsCredential
             | Outcome::TooOften
             | Outcome::OwnAhead => {}
@@ -406,18 +407,22 @@ impl Anchor {
             .write_list(StateFile::Adverts, adverts.iter().map(Vec::as_slice))
         {
             Ok(()) => self.adverts_changed = false,
-            Err(error) => warn!(%error, "the known peers could not be written down"),
+            Err(error) => {
+                warn!(%error, "the known peers could not be written down");
+                return;
+            }
+        }
+        if !adverts.is_empty()
+            && let Err(error) = self.standing.forget_ticket(&self.state)
+        {
+            warn!(%error, "the ticket that was used could not be removed");
         }
     }
 
     /// Looks up the names of `--peer` and of the ticket; the addresses come back as seeds.
     pub(super) fn resolve_seeds(&mut self, now: Mono) {
         self.seeds_resolve_at = self.needs_seeds().then(|| now + RESOLVE_EVERY);
-        let from_ticket = self
-            .standing
-            .joining()
-            .map(|joining| joining.ticket.endpoints().to_vec())
-            .unwrap_or_default();
+        let from_ticket = self.standing.introduced().to_vec();
         let named = self.config.peers.iter().cloned();
         let endpoints: Vec<_> = named
             .map(|endpoint| (endpoint, Insist::UntilMet))

@@ -104,6 +104,10 @@ impl Anchor {
             Some(hello) => self.tell(conn, &Message::Hello(Box::new(hello))),
             None => self.quic.close(conn, "not ready yet"),
         }
+        #[cfg(feature = "next")]
+        if let Err(error) = self.quic.send(conn, conflux_proto::next::message().into()) {
+            debug!(%error, "a message of a later release could not be queued");
+        }
     }
 
     fn hello(&self) -> Option<Hello> {
@@ -113,7 +117,7 @@ impl Anchor {
             credential: self.standing.shown()?.clone(),
             epoch: self.epoch,
             advert: self.membership.own(),
-            software: env!("CARGO_PKG_VERSION").to_owned(),
+            software: conflux_proto::SOFTWARE.to_owned(),
             unix_time: clock::unix().0,
         })
     }
@@ -134,6 +138,7 @@ impl Anchor {
             return;
         };
         let (key, accepted) = (known.key, known.accepted);
+        self.watch_connection(now, conn, key);
         match message {
             Message::Hello(hello) if !accepted => self.handle_hello(now, conn, key, *hello),
             Message::Refused(refusal) => self.note_refusal(now, key, &refusal),
@@ -290,7 +295,7 @@ impl Anchor {
             self.readvertise(now);
         }
         if let Some(advert) = &hello.advert {
-            self.take_advert(now, advert, Duration::ZERO, key);
+            self.take_advert(now, advert, Duration::ZERO, (conn, key));
         }
         self.greet(now, conn);
         self.refresh_paths(peer);

@@ -121,6 +121,12 @@ impl Anchor {
             "Adverts of anchors that said too much",
             counts.too_often,
         );
+        counter(
+            registry,
+            "handshakes_turned_away",
+            "Datagrams that would have opened a control connection, too many to be looked at",
+            self.quic.turned_away(),
+        );
         gauge(
             registry,
             "revocations",

@@ -22,6 +22,10 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 /// answer is either under way or will not come.
 const HANDSHAKE_WITHIN: Duration = Duration::from_secs(5);
 
+/// What an earlier start of a machine still had under way has come by then: the same machine ends
+/// before it starts again.
+const LATE: Duration = Duration::from_secs(5);
+
 /// One each way, and those that a restart or a changed network has left to time out.
 const MAX_CONNS: usize = 4;
 
@@ -36,7 +40,8 @@ pub(super) struct Conn {
     pub(super) remote: SocketAddr,
     /// The peer's Hello was accepted: it is a member, or was admitted by us.
     pub(super) accepted: bool,
-    /// How often the peer had started when it said hello.
+    /// How often the peer had started when it said hello; later, when it went on as a later start
+    /// on this very connection.
     pub(super) epoch: u64,
     /// The rights it showed, once it is accepted.
     pub(super) member: Option<Member>,
@@ -76,9 +81,17 @@ pub(super) struct Peer {
     renewal_offered: Option<Mono>,
     /// Packets wanted keys for it while there was no connection.
     pub(super) is_needed: bool,
-    /// The latest start that has said hello.
-    last_start: u64,
+    /// The latest start heard of, from itself or in an advert, and when that was first.
+    last_start: (u64, Mono),
     dial: Dial,
+}
+
+impl Peer {
+    fn note_start(&mut self, epoch: u64, now: Mono) {
+        if epoch > self.last_start.0 {
+            self.last_start = (epoch, now);
+        }
+    }
 }
 
 /// All peers and connections.
@@ -116,7 +129,7 @@ impl Peers {
                 rotations_asked: 0,
                 renewal_offered: None,
                 is_needed: false,
-                last_start: 0,
+                last_start: (0, now),
                 dial,
             },
         );
@@ -189,15 +202,43 @@ impl Peers {
         Some((number, oldest.filter(|_| peer.conns.len() > MAX_CONNS)))
     }
 
-    /// Notes which start of a peer has said hello; true when a later one had before, which the same
-    /// machine does not undo.
-    pub(super) fn goes_back(&mut self, peer: PeerIx, epoch: u64) -> bool {
+    /// Notes which start of a peer has said hello; true when a later one was heard of before, which
+    /// the same machine does not undo.
+    pub(super) fn goes_back(&mut self, peer: PeerIx, epoch: u64, now: Mono) -> bool {
         let Some(peer) = self.peers.get_mut(&peer) else {
             return false;
         };
-        let goes_back = epoch < peer.last_start;
-        peer.last_start = peer.last_start.max(epoch);
+        let goes_back = epoch < peer.last_start.0;
+        peer.note_start(epoch, now);
         goes_back
+    }
+
+    /// Notes the start that a believed advert is of, which came by `conn`. On a connection of its
+    /// own a peer says by that that it goes on as this start, on all connections of the former one.
+    pub(super) fn note_advert(&mut self, conn: ConnId, of: &AnchorKey, epoch: u64, now: Mono) {
+        let speaking = self.conns.get(&conn).filter(|conn| conn.key == *of);
+        if let Some(before) = speaking.map(|conn| conn.epoch) {
+            let same = |conn: &&mut Conn| conn.key == *of && conn.epoch == before;
+            for conn in self.conns.values_mut().filter(same) {
+                conn.epoch = before.max(epoch);
+            }
+        }
+        if let Some(peer) = self.known(of).and_then(|peer| self.peers.get_mut(&peer)) {
+            peer.note_start(epoch, now);
+        }
+    }
+
+    /// Says whether a connection speaks for an earlier start than one that was heard of well before
+    /// now: then there are two machines, for one ends before it starts again.
+    pub(super) fn speaks_from_before(&self, conn: ConnId, now: Mono) -> bool {
+        let Some(conn) = self.conns.get(&conn) else {
+            return false;
+        };
+        let peer = self.known(&conn.key).and_then(|peer| self.peers.get(&peer));
+        peer.is_some_and(|peer| {
+            let (last, since) = peer.last_start;
+            conn.accepted && conn.epoch < last && now.since(since) >= LATE
+        })
     }
 
     /// Says whether a renewal may be offered now, and notes that it was.
@@ -336,3 +377,7 @@ impl Peers {
             .is_some_and(|handshake| now.since(handshake.started) < HANDSHAKE_WITHIN)
     }
 }
+
+#[cfg(test)]
+#[path = "peers_tests.rs"]
+mod tests;

@@ -9,11 +9,11 @@ use conflux_core::time::UnixTime;
 use conflux_proto::credential::{Credential, Serial};
 use conflux_proto::id::{RealmId, RealmKey};
 use conflux_proto::taint::TaintSet;
-use conflux_proto::ticket::Ticket;
+use conflux_proto::ticket::{Endpoint, Ticket};
 use tracing::{info, warn};
 use zeroize::Zeroizing;
 
-use crate::files::{Config, State, StateFile};
+use crate::files::{Config, State, StateError, StateFile};
 
 /// This anchor's place in its realm.
 #[derive(Debug)]
@@ -23,6 +23,9 @@ pub(super) struct Standing {
     secret: Option<RealmSecret>,
     membership: Option<(Credential, Member)>,
     joining: Option<Joining>,
+    /// Where the ticket that brought this machine in says that anchors may be met; kept until
+    /// others are on disk.
+    introduced: Vec<Endpoint>,
 }
 
 /// A join under way.
@@ -67,6 +70,10 @@ impl Standing {
             secret,
             membership: None,
             joining: None,
+            introduced: ticket
+                .as_ref()
+                .map(|ticket| ticket.endpoints().to_vec())
+                .unwrap_or_default(),
         };
         if let Some(bytes) = state.read(StateFile::Credential)? {
             let credential = Credential::from_bytes(&bytes)
@@ -125,6 +132,7 @@ impl Standing {
             secret: Some(secret),
             membership: Some((credential, member)),
             joining: None,
+            introduced: Vec::new(),
         })
     }
 
@@ -222,10 +230,24 @@ impl Standing {
             bail!("the credential ends before the one that is held");
         }
         state.write(StateFile::Credential, &credential.to_bytes())?;
-        state.remove(StateFile::Ticket)?;
         self.membership = Some((credential, member));
         self.joining = None;
         Ok(())
+    }
+
+    /// Removes the ticket of a finished join: others are on disk now, and the next start knows where
+    /// to knock. Before that a loss of power would leave a member that knows nobody.
+    pub(super) fn forget_ticket(&mut self, state: &State) -> Result<(), StateError> {
+        if self.membership.is_some() && !self.introduced.is_empty() {
+            state.remove(StateFile::Ticket)?;
+            self.introduced.clear();
+        }
+        Ok(())
+    }
+
+    /// Returns where the ticket says that anchors may be met, as long as it is needed.
+    pub(super) fn introduced(&self) -> &[Endpoint] {
+        &self.introduced
     }
 
     /// Returns what proves this anchor's standing to others: its credential, or its join.

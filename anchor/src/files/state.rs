@@ -20,7 +20,7 @@ use super::atomic::{self, Mode};
 use super::layout::Layout;
 
 /// The version of every state file's format.
-const VERSION: u32 = 1;
+const VERSION: u32 = if cfg!(feature = "next") { 2 } else { 1 };
 
 /// The adverts of 10,000 anchors at about 3 kB each fit twice.
 const MAX_FILE_BYTES: u64 = 64 * 1024 * 1024;
@@ -52,7 +52,7 @@ pub enum StateFile {
     Revocations,
     /// What the tickets made here grant, without their keys ([`State::read_list`]).
     Tickets,
-    /// A ticket that has not been used yet.
+    /// A ticket that has not been used yet, or by which nobody is known yet.
     Ticket,
     /// Left by the command line once it has told how the next machine joins.
     JoinTold,
@@ -373,17 +373,17 @@ impl State {
         self.write(file, &content)
     }
 
-    /// Returns the ticket that waits to be used.
+    /// Returns the ticket that waits to be used, or was used by a member that knows nobody yet.
     ///
     /// # Errors
     ///
     /// As [`State::read`].
-    pub fn ticket(&self) -> Result<Option<String>, StateError> {
+    pub fn ticket(&self) -> Result<Option<Zeroizing<String>>, StateError> {
         let Some(content) = self.read(StateFile::Ticket)? else {
             return Ok(None);
         };
         match std::str::from_utf8(&content) {
-            Ok(text) => Ok(Some(text.trim().to_owned())),
+            Ok(text) => Ok(Some(Zeroizing::new(text.trim().to_owned()))),
             Err(_) => Err(self.damaged(StateFile::Ticket, "it is not text")),
         }
     }

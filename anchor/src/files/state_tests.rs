@@ -153,7 +153,7 @@ fn a_waiting_ticket_is_kept_until_it_is_removed() {
 
     state.write(StateFile::Ticket, b"conflux1abc\n").unwrap();
 
-    assert_eq!(state.ticket().unwrap().as_deref(), Some("conflux1abc"));
+    assert_eq!(*state.ticket().unwrap().unwrap(), "conflux1abc");
     state.remove(StateFile::Ticket).unwrap();
     state.remove(StateFile::Ticket).unwrap();
     assert_eq!(state.ticket().unwrap(), None);

@@ -12,12 +12,13 @@ use conflux_proto::id::AnchorKey;
 use quinn::{
     ConnectionError, ReadError, ReadExactError, RecvStream, SendStream, VarInt, WriteError,
 };
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
+use tokio::sync::{Semaphore, mpsc};
 use tokio::time::{sleep, timeout};
 use zeroize::Zeroizing;
 
 use super::dial::Attempt;
 use super::registry::{self, Entry, Order, Unsent};
+use super::strangers::Place;
 use super::{
     BIND_WITHIN, Closed, ConnId, Connected, DialTarget, Frame, MAX_FRAME_BYTES, Psk, QuicEvent,
     Shared,
@@ -59,7 +60,7 @@ pub(super) enum Origin {
     /// Dialled; the attempt's made-up address is kept while the connection lives.
     Dialled(Attempt),
     /// Accepted from somebody not bound yet.
-    Accepted(OwnedSemaphorePermit),
+    Accepted(Place),
 }
 
 /// Runs the connection to its end.
@@ -76,7 +77,7 @@ pub(super) async fn run(shared: Arc<Shared>, link: Link) {
     } = link;
     let (mut attempt, stranger) = match origin {
         Origin::Dialled(attempt) => (Some(attempt), None),
-        Origin::Accepted(permit) => (None, Some(permit)),
+        Origin::Accepted(place) => (None, Some(place)),
     };
     let dialled = attempt.as_ref().map(Attempt::target);
     let words: Words = Arc::default();
@@ -119,7 +120,7 @@ fn enter(
     conn: ConnId,
     connection: &quinn::Connection,
     send: SendStream,
-    stranger: Option<OwnedSemaphorePermit>,
+    stranger: Option<Place>,
     words: &Words,
 ) -> Writer {
     let (orders, queue) = registry::orders();

@@ -11,7 +11,7 @@ use quinn::{
 use tokio::time::timeout;
 
 use super::connection::{self, CLOSED_HERE, Link, Origin, readable};
-use super::{DIAL_WITHIN, DialError, DialTarget, MAX_UNBOUND, Psk, QuicEvent, RETRY_FROM, Shared};
+use super::{DIAL_WITHIN, DialError, DialTarget, Psk, QuicEvent, RETRY_FROM, Shared};
 use super::{tls, transport};
 
 /// The frame that opens the stream: an empty one.
@@ -69,17 +69,20 @@ pub(super) async fn dial(shared: Arc<Shared>, target: DialTarget) {
 /// Accepts connections until the endpoint is closed.
 pub(super) async fn accept(shared: Arc<Shared>) {
     while let Some(incoming) = shared.endpoint.accept().await {
-        let unbound = MAX_UNBOUND - shared.unbound.available_permits();
-        if unbound >= RETRY_FROM && !incoming.remote_address_validated() && incoming.may_retry() {
+        if shared.strangers.count() >= RETRY_FROM
+            && !incoming.remote_address_validated()
+            && incoming.may_retry()
+        {
             // A retry that cannot be made drops the attempt, as it should be.
             let _ = incoming.retry();
             continue;
         }
-        let Ok(permit) = shared.unbound.clone().try_acquire_owned() else {
-            tracing::debug!(
-                limit = MAX_UNBOUND,
-                "too many unknown connections, one ignored"
-            );
+        // Known peers have made-up addresses here, which lie side by side.
+        let seen = incoming.remote_address();
+        let behind = shared.paths.lock().behind(seen);
+        let address = behind.map_or(seen, |way| way.remote).ip();
+        let Some(place) = shared.strangers.take(address) else {
+            tracing::debug!("too many unknown connections, one ignored");
             incoming.ignore();
             continue;
         };
@@ -90,7 +93,7 @@ pub(super) async fn accept(shared: Arc<Shared>) {
                 tracing::debug!("an incoming connection came to nothing");
                 return;
             };
-            let origin = Origin::Accepted(permit);
+            let origin = Origin::Accepted(place);
             connection::run(
                 shared,
                 Link {

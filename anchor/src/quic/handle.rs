@@ -122,6 +122,11 @@ impl QuicHandle {
             .map(|connection| connection.rtt())
     }
 
+    /// Returns how many openings of connections were turned away unread, for there were too many.
+    pub fn turned_away(&self) -> u64 {
+        self.shared.mux.turned_away()
+    }
+
     /// Returns the number of connections that stand.
     pub fn connections(&self) -> usize {
         self.shared.registry.len()

@@ -36,6 +36,7 @@ mod handle;
 mod registry;
 mod restart;
 mod socket;
+mod strangers;
 mod tls;
 
 pub(crate) use connection::readable;
@@ -287,7 +288,7 @@ pub fn start(options: QuicOptions) -> io::Result<Quic> {
         next_conn: AtomicU64::new(0),
         dialling: Mutex::new(HashSet::new()),
         dials: Semaphore::new(MAX_DIALS),
-        unbound: Arc::new(Semaphore::new(MAX_UNBOUND)),
+        strangers: strangers::Strangers::default(),
     });
     runtime.spawn(dial::accept(shared.clone()));
     Ok(Quic {
@@ -311,7 +312,7 @@ struct Shared {
     /// Guards the set of dials under way, so that one target is dialled once at a time.
     dialling: Mutex<HashSet<DialTarget>>,
     dials: Semaphore,
-    unbound: Arc<Semaphore>,
+    strangers: strangers::Strangers,
 }
 
 fn server_config(tls: &tls::Tls) -> ServerConfig {
@@ -345,7 +346,19 @@ fn transport(streams: u32) -> TransportConfig {
     config
 }
 
+#[cfg(test)]
+impl ConnId {
+    pub(crate) const fn numbered(number: u64) -> Self {
+        Self(number)
+    }
+}
+
 impl Psk {
+    #[cfg(test)]
+    pub(crate) fn sample() -> Self {
+        Self(Zeroizing::new([5; 32]))
+    }
+
     /// Returns the secret.
     pub fn bytes(&self) -> &[u8; 32] {
         &self.0

@@ -7,9 +7,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
 use conflux_core::ids::PeerIx;
-use tokio::sync::{OwnedSemaphorePermit, mpsc, oneshot};
+use tokio::sync::{mpsc, oneshot};
 
 use super::connection::Words;
+use super::strangers::Place;
 use super::{ConnId, MAX_FRAME_BYTES, SendError};
 
 /// Frames a connection has not sent yet; many small adverts may come at once.
@@ -42,7 +43,7 @@ pub(super) struct Entry {
     pub(super) words: Words,
     pub(super) peer: Option<PeerIx>,
     /// Held while the connection is accepted but not bound.
-    pub(super) stranger: Option<OwnedSemaphorePermit>,
+    pub(super) stranger: Option<Place>,
 }
 
 /// Between which addresses a connection runs, as quinn knows them.

@@ -13,6 +13,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
+use conflux_core::gate::{Gate, Opening};
 use conflux_core::paths::{Paths, Way, is_made_up};
 use conflux_core::time::Mono;
 use nix::errno::Errno;
@@ -101,6 +102,8 @@ pub(super) struct Mux {
     ports: Mutex<Arc<[Port]>>,
     locals: Vec<SocketAddr>,
     paths: SharedPaths,
+    /// Guards the counts of openings; taken per batch, after the ways and never across a call.
+    gate: Mutex<Gate>,
     strays: Mutex<mpsc::Receiver<Stray>>,
     /// The port asked first at the next receive, so that a busy one does not starve the others.
     turn: AtomicUsize,
@@ -130,10 +133,13 @@ impl Mux {
             .collect::<io::Result<Vec<Port>>>()?;
         let locals = ports.iter().map(|port| port.local).collect();
         let (queue, strays) = mpsc::channel(MAX_STRAYS);
+        let mut seed = [0; 8];
+        aws_lc_rs::rand::fill(&mut seed).map_err(|_| io::Error::other("no random bytes"))?;
         let mux = Self {
             ports: Mutex::new(ports.into()),
             locals,
             paths,
+            gate: Mutex::new(Gate::new(u64::from_ne_bytes(seed))),
             strays: Mutex::new(strays),
             turn: AtomicUsize::new(0),
         };
@@ -195,10 +201,22 @@ impl Mux {
         }
     }
 
-    /// Puts the addresses quinn knows into a received batch and blanks what is not QUIC.
+    /// Returns how many openings of connections were turned away unread.
+    pub(super) fn turned_away(&self) -> u64 {
+        self.lock_gate().turned_away()
+    }
+
+    fn lock_gate(&self) -> MutexGuard<'_, Gate> {
+        // The counts are whole after each call, so a panic elsewhere taints nothing.
+        self.gate.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Puts the addresses quinn knows into a received batch and blanks what is not QUIC, and
+    /// openings of connections beyond what is allowed: quinn would work for each of them.
     fn translate(&self, bufs: &[IoSliceMut<'_>], metas: &mut [RecvMeta]) {
         let now = now();
         let mut paths = self.paths.lock();
+        let mut gate = self.lock_gate();
         for (buf, meta) in bufs.iter().zip(metas) {
             let is_quic = meta.len > 0 && buf.first().is_some_and(|first| first & 0xC0 != 0);
             let way = Way {
@@ -210,8 +228,16 @@ impl Mux {
                 meta.len = 0;
                 continue;
             };
+            let is_known = is_made_up(seen);
+            if let Some(opening) = Opening::read(&buf[..meta.len])
+                && !gate.admits(now, opening, meta.addr.ip(), is_known)
+            {
+                tracing::trace!(source = %meta.addr, "an opening too many, dropped");
+                meta.len = 0;
+                continue;
+            }
             meta.addr = seen;
-            if is_made_up(seen) {
+            if is_known {
                 meta.dst_ip = None;
             }
         }

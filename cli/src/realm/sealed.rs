@@ -1,7 +1,6 @@
 //! Encryption by a passphrase in the format of age (age-encryption.org/v1, with its `scrypt`
 //! recipient and its armour), so that any age tool opens what is sealed here and the other way
-//! round. Written out because the format is a page, and every library of it would bring more
-//! code into a program that runs as root than all of its cryptography; primitives are those of
+//! round. Why it is written out: `docs/decisions/0013-export-format.md`. Primitives are those of
 //! aws-lc-rs, hkdf and scrypt. One chunk: at most [`MAX_PLAIN_BYTES`].
 
 use aws_lc_rs::aead::{Aad, CHACHA20_POLY1305, LessSafeKey, Nonce, UnboundKey};

@@ -229,6 +229,8 @@ impl Message {
             Self::Revocations(revocations) => body(11, revocations),
             Self::RevocationDigest(digest) => body(12, digest),
         };
+        #[cfg(feature = "next")]
+        let bytes = crate::next::grow_message(bytes);
         if bytes.len() > MAX_MESSAGE_BYTES {
             return Err(BadMessage::Length(bytes.len()));
         }

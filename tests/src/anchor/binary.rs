@@ -29,6 +29,29 @@ pub fn binary() -> PathBuf {
     })
 }
 
+/// Returns the absolute path of the binary of the release after this one, as `make next` builds it
+/// from the same sources: `CONFLUX_NEXT_BIN`, else beside the other with `-next` behind its name.
+///
+/// # Panics
+///
+/// When there is none; the text says how to make one.
+pub fn next_binary() -> PathBuf {
+    let path = match env::var_os("CONFLUX_NEXT_BIN") {
+        Some(named) => absolute(Path::new(&named)),
+        None => {
+            let mut name = binary().into_os_string();
+            name.push("-next");
+            name.into()
+        }
+    };
+    assert!(
+        path.is_file(),
+        "{} is not there: `make next` makes it, CONFLUX_NEXT_BIN names another",
+        path.display()
+    );
+    path
+}
+
 /// The directory cargo built this program in: two or three levels above it.
 fn target_directory() -> PathBuf {
     let program = env::current_exe().expect("a program knows its own path");

@@ -7,14 +7,14 @@ mod binary;
 
 use std::fs;
 use std::net::Ipv6Addr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::Duration;
 
 use nix::sys::signal::Signal;
 
 pub use answers::{FlowRow, PeerRow, RouteRow};
-pub use binary::binary;
+pub use binary::{binary, next_binary};
 
 use crate::host::{Answer, Host, HostCommand, Program};
 use crate::wait;
@@ -39,6 +39,8 @@ pub struct Options {
     pub name: Option<String>,
     /// Variables of its environment.
     pub env: Vec<(String, String)>,
+    /// The program to run; none: the binary under test.
+    pub binary: Option<PathBuf>,
 }
 
 /// A running anchor.
@@ -64,6 +66,13 @@ impl Options {
     #[must_use]
     pub fn joining(mut self, ticket: &str) -> Self {
         self.join = Some(ticket.to_owned());
+        self
+    }
+
+    /// Names another program to run.
+    #[must_use]
+    pub fn of_binary(mut self, binary: PathBuf) -> Self {
+        self.binary = Some(binary);
         self
     }
 
@@ -298,8 +307,13 @@ impl Anchor {
 
     /// Returns a command line of this anchor without a verb.
     pub fn command(&self) -> HostCommand {
+        self.command_of(&self.options.binary.clone().unwrap_or_else(binary))
+    }
+
+    /// As [`Self::command`], with the command line of another binary.
+    pub fn command_of(&self, binary: &Path) -> HostCommand {
         self.host
-            .command(binary())
+            .command(binary)
             .env("CONFLUX_DIR", &self.directory)
             .env("RUST_BACKTRACE", "1")
     }

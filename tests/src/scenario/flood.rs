@@ -5,6 +5,7 @@ use std::net::{SocketAddr, UdpSocket};
 use std::time::{Duration, Instant};
 
 use super::realm::{ANSWER_LIMIT, Realm, at, port};
+use crate::captured;
 use crate::host::Host;
 use crate::lab::Lab;
 use crate::wait;
@@ -15,11 +16,6 @@ const ANCHOR_PORT: u16 = 47_474;
 
 /// Real datagrams kept to be mutated.
 const MAX_SAMPLES: usize = 2000;
-
-/// Bytes before the UDP header in a captured frame: Ethernet, and IPv4 or IPv6.
-const HEADERS_V4: usize = 14 + 20;
-const HEADERS_V6: usize = 14 + 40;
-const UDP_HEADER: usize = 8;
 
 /// A sender beside the realm with samples of its traffic.
 pub struct Flood {
@@ -126,24 +122,10 @@ impl Flood {
 
 /// The UDP payloads between anchors in a pcap file.
 fn samples(pcap: &[u8]) -> Vec<Vec<u8>> {
-    let mut samples = Vec::new();
-    let mut rest = pcap.get(24..).unwrap_or(&[]);
-    while let Some((head, tail)) = rest.split_at_checked(16) {
-        let length = head[8..12].try_into().map_or(0, u32::from_ne_bytes) as usize;
-        let Some((frame, next)) = tail.split_at_checked(length) else {
-            break;
-        };
-        rest = next;
-        // Anchors of hosts with both families meet over either.
-        let udp = match frame {
-            _ if frame.len() <= HEADERS_V6 + UDP_HEADER => continue,
-            _ if frame[12..15] == [8, 0, 0x45] && frame[23] == 17 => &frame[HEADERS_V4..],
-            _ if frame[12..14] == [0x86, 0xdd] && frame[20] == 17 => &frame[HEADERS_V6..],
-            _ => continue,
-        };
-        if udp[2..4] == ANCHOR_PORT.to_be_bytes() && samples.len() < MAX_SAMPLES {
-            samples.push(udp[UDP_HEADER..].to_vec());
-        }
-    }
-    samples
+    captured::datagrams(pcap)
+        .into_iter()
+        .filter(|datagram| datagram.to.port() == ANCHOR_PORT)
+        .map(|datagram| datagram.payload)
+        .take(MAX_SAMPLES)
+        .collect()
 }

@@ -20,6 +20,7 @@
 mod count;
 mod judge;
 mod marks;
+mod opening;
 mod peer;
 mod probes;
 mod readmission;
@@ -149,10 +150,18 @@ impl Liveness {
         self.peers.remove(&peer);
     }
 
-    /// A session with the peer started: three quick probes measure its round-trip time. Their
-    /// echoes also prove what was sent before, under older keys too.
+    /// A session with the peer started: three quick probes measure its round-trip time, and more
+    /// follow over every path, up to 5 s apart, until one is echoed or 10 minutes are over. Their echoes also prove what
+    /// was sent before, under older keys too.
     pub fn handle_session(&mut self, now: Mono, peer: PeerIx) {
         self.change(now, peer, |state, now, _| state.handle_session(now));
+    }
+
+    /// The session with the peer has new keys: the peer is asked until it is known to have them,
+    /// for a deadline's time or, if it never answered under those of before, as in a new session.
+    pub fn handle_keys(&mut self, now: Mono, peer: PeerIx) {
+        self.change(now, peer, |state, now, _| state.handle_keys(now));
+        self.fire_due(self.now);
     }
 
     /// DATA up to `highest` went out. Once per batch is enough; O(1), allocates nothing.
@@ -192,6 +201,24 @@ impl Liveness {
         }
         self.schedule(peer);
         (echoed.is_measure && echoed.sent_at >= anew).then(|| now.since(echoed.sent_at))
+    }
+
+    /// A probe of a packet size went out, with an id of its owner's; the same one may go out again.
+    pub fn note_size_probe(&mut self, now: Mono, peer: PeerIx, probe: u64) {
+        self.now = self.now.max(now);
+        if let Some(state) = self.peers.get_mut(&peer) {
+            state.note_size_probe(now, probe);
+        }
+    }
+
+    /// The echo of a size probe arrived: what was sent before it is proven, as by any probe.
+    pub fn handle_size_echo(&mut self, now: Mono, peer: PeerIx, probe: u64) {
+        self.handle_heard(now, peer);
+        let anew = self.anew;
+        if let Some(state) = self.peers.get_mut(&peer) {
+            state.handle_size_echo(now, probe, anew);
+            self.schedule(peer);
+        }
     }
 
     /// Any authenticated frame arrived.

@@ -6,6 +6,7 @@ use std::time::Duration;
 use super::Sent;
 use super::count::{Count, Due, Pace, Wish};
 use super::marks::Marks;
+use super::opening::Opening;
 use super::probes::OpenProbes;
 use super::readmission::Readmission;
 use crate::time::Mono;
@@ -25,10 +26,6 @@ pub(super) const KEEPALIVE_DELAY: Duration = Duration::from_millis(200);
 /// How often a peer in use is probed only to know its round-trip time.
 const REFRESH_INTERVAL: Duration = Duration::from_secs(15);
 
-/// The probes with which a session starts, and how far apart.
-const QUICK_PROBES: u32 = 3;
-const QUICK_INTERVAL: Duration = Duration::from_millis(100);
-
 /// How often a question is repeated (of a 2,000 ms deadline), and when over every path.
 const ASK_AGAIN_MILLIS: u32 = 200;
 const ASK_ON_ALL_PATHS_MILLIS: u32 = 900;
@@ -42,6 +39,8 @@ const PROBE_GAP: Duration = Duration::from_millis(50);
 pub(super) struct Peer {
     marks: Marks,
     open: OpenProbes,
+    /// Probes of packet sizes: they prove what these do, but measure nothing.
+    open_sizes: OpenProbes,
     count: Option<Count>,
     readmission: Readmission,
     rtt: Duration,
@@ -59,7 +58,7 @@ pub(super) struct Peer {
     /// The oldest unanswered probe of those that count like DATA.
     watch_probe: Option<Mono>,
     ask: Option<Ask>,
-    quick: Option<Quick>,
+    opening: Option<Opening>,
     refresh: Option<Mono>,
     keepalive: Option<Mono>,
     /// The earliest entry for this peer among the owner's deadlines.
@@ -91,18 +90,13 @@ struct Ask {
     next: Mono,
 }
 
-#[derive(Clone, Copy, Debug)]
-struct Quick {
-    next: Mono,
-    left: u32,
-}
-
 impl Peer {
     pub(super) fn new() -> Self {
         let origin = Mono::default();
         Self {
             marks: Marks::new(),
             open: OpenProbes::new(),
+            open_sizes: OpenProbes::new(),
             count: None,
             readmission: Readmission::default(),
             rtt: Duration::ZERO,
@@ -116,7 +110,7 @@ impl Peer {
             must_confirm: false,
             watch_probe: None,
             ask: None,
-            quick: None,
+            opening: None,
             refresh: None,
             keepalive: None,
             queued: None,
@@ -149,8 +143,7 @@ impl Peer {
     pub(super) fn handle_echo(&mut self, now: Mono, id: u64, anew: Mono) -> Option<Echoed> {
         let answered = self.open.take(id)?;
         let sent_at = answered.sent_at;
-        self.marks.prove_until(sent_at);
-        self.handle_proven(now, sent_at, anew);
+        self.handle_round_trip(now, sent_at, anew);
         self.refresh = self.refresh.map(|_| now + REFRESH_INTERVAL);
         let is_back = self.readmission.handle_echo(now, sent_at);
         Some(Echoed {
@@ -158,6 +151,14 @@ impl Peer {
             is_back,
             is_measure: answered.is_newest && !self.is_failed(),
         })
+    }
+
+    /// Takes the echo of a size probe. It is none of a failed peer's answers in a row: a search
+    /// of sizes sends several at once.
+    pub(super) fn handle_size_echo(&mut self, now: Mono, id: u64, anew: Mono) {
+        if let Some(answered) = self.open_sizes.take(id) {
+            self.handle_round_trip(now, answered.sent_at, anew);
+        }
     }
 
     pub(super) fn handle_heard(&mut self, now: Mono) {
@@ -178,10 +179,15 @@ impl Peer {
     }
 
     pub(super) const fn handle_session(&mut self, now: Mono) {
-        self.quick = Some(Quick {
-            next: now,
-            left: QUICK_PROBES,
-        });
+        self.opening = Some(Opening::new(now));
+    }
+
+    /// The peer has new keys beside those of before.
+    pub(super) fn handle_keys(&mut self, now: Mono) {
+        if self.opening.is_some_and(|opening| !opening.is_answered()) {
+            self.handle_session(now);
+        }
+        self.ask(now);
     }
 
     pub(super) fn set_rtt(&mut self, rtt: Duration) {
@@ -271,13 +277,17 @@ impl Peer {
         self.open.note(now, id);
     }
 
+    pub(super) fn note_size_probe(&mut self, now: Mono, id: u64) {
+        self.open_sizes.note(now, id);
+    }
+
     /// Returns the earliest timer.
     pub(super) fn due(&self) -> Option<Mono> {
         let timers = [
             self.count.map(|count| count.due(self.pace())),
             self.watch_due(),
             self.ask.map(|ask| ask.next),
-            self.quick.map(|quick| quick.next),
+            self.opening.and_then(|opening| opening.due()),
             self.refresh,
             self.keepalive,
             self.readmission.due(),
@@ -302,6 +312,12 @@ impl Peer {
             .is_some_and(|count| count.is_suspect() && count.since() >= anew)
     }
 
+    /// What went out at `sent_at` has arrived, so all that was sent before has had its time.
+    fn handle_round_trip(&mut self, now: Mono, sent_at: Mono, anew: Mono) {
+        self.marks.prove_until(sent_at);
+        self.handle_proven(now, sent_at, anew);
+    }
+
     fn handle_proven(&mut self, now: Mono, until: Mono, anew: Mono) {
         self.proven_until = self.proven_until.max(Some(until));
         self.quiet_since = now;
@@ -311,6 +327,9 @@ impl Peer {
         }
         if self.ask.is_some_and(|ask| ask.since <= until) {
             self.ask = None;
+        }
+        if let Some(opening) = &mut self.opening {
+            opening.handle_proven(until);
         }
         self.update_count(now, anew);
         // The proof left the peer half a round trip ago.
@@ -344,12 +363,9 @@ impl Peer {
         if self.readmission.handle_timeout(now, self.rtt) {
             wish = wish.max(Wish::AllPaths);
         }
-        if let Some(quick) = self.quick.as_mut().filter(|quick| quick.next <= now) {
-            quick.next = now + QUICK_INTERVAL;
-            quick.left -= 1;
-            wish = wish.max(Wish::One);
+        if let Some(opening) = &mut self.opening {
+            wish = wish.max(opening.handle_timeout(now));
         }
-        self.quick = self.quick.filter(|quick| quick.left > 0);
         if self.refresh.is_some_and(|at| at <= now) {
             self.refresh = Some(now + REFRESH_INTERVAL);
             // A failed peer's probes are its readmission's alone.

@@ -59,7 +59,11 @@ impl OpenProbes {
         }
     }
 
-    pub(super) const fn note(&mut self, now: Mono, id: u64) {
+    /// Notes that a probe went out; of one that went out before, the first time counts.
+    pub(super) fn note(&mut self, now: Mono, id: u64) {
+        if self.ring.iter().flatten().any(|probe| probe.id == id) {
+            return;
+        }
         self.ring[self.next] = Some(Probe { id, sent_at: now });
         self.next = (self.next + 1) % OPEN_PROBES;
         self.newest = Some(id);

@@ -239,12 +239,62 @@ fn an_echo_serves_as_the_keepalive_due() {
 #[test]
 fn a_session_starts_with_three_quick_probes() {
     let mut bench = Bench::new();
+    bench.answer = true;
     bench.liveness.handle_session(bench.mono(), PEER);
 
     let log = bench.run_for(60_000);
 
     assert_eq!(probe_times(&log), [0, 100, 200]);
-    assert_eq!(log.len(), 3, "unanswered ones have no consequence");
+    assert_eq!(log.len(), 3);
+}
+
+#[test]
+fn a_session_of_which_nothing_is_echoed_goes_on_to_probe_every_path() {
+    let mut bench = Bench::new();
+    bench.liveness.handle_session(bench.mono(), PEER);
+
+    let log = bench.run_for(60_000);
+    bench.answer = true;
+    let answered = bench.run_for(60_000);
+
+    let times = probe_times(&log);
+    assert_eq!(times[..6], [0, 100, 200, 300, 500, 900]);
+    assert!(times.windows(2).all(|pair| pair[1] - pair[0] <= 5_000));
+    assert!(log[3..].iter().all(|(_, event)| is_on_all_paths(event)));
+    assert_eq!(log.len(), times.len(), "it has no other consequence");
+    assert_eq!(answered.len(), 1, "the first echo ends it");
+}
+
+#[test]
+fn a_session_never_answered_is_given_up_until_it_has_new_keys() {
+    let mut bench = Bench::new();
+    bench.liveness.handle_session(bench.mono(), PEER);
+    bench.run_for(610_000);
+    let given_up = bench.run_for(3_600_000);
+
+    bench.liveness.handle_keys(bench.mono(), PEER);
+    let anew = bench.run_for(60_000);
+
+    assert_eq!(given_up, []);
+    let last = probe_times(&anew).pop().unwrap_or_default() - 610_000 - 3_600_000;
+    assert!(last > 50_000, "the last after {last} ms");
+}
+
+#[test]
+fn the_echo_of_a_size_probe_proves_what_was_sent_before_it_went_out_first() {
+    let mut bench = Bench::new();
+    bench.send(PEER, 1);
+    bench.run_for(600);
+    bench.liveness.note_size_probe(bench.mono(), PEER, 7);
+    bench.run_for(600);
+    bench.send(PEER, 2);
+    bench.liveness.note_size_probe(bench.mono(), PEER, 7);
+    bench.run_for(700);
+
+    bench.liveness.handle_size_echo(bench.mono(), PEER, 7);
+
+    // Only the second packet is open still, since 1,200 ms.
+    assert_eq!(deadlines(&bench.run_for(60_000)), [3_200]);
 }
 
 #[test]

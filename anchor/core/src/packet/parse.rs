@@ -329,8 +329,9 @@ fn parse_icmp(bytes: &[u8], length: usize, is_ipv4: bool) -> Result<Transport, M
     Ok(Transport::IcmpError(IcmpError { kind, inner }))
 }
 
-/// Reads the packet that an ICMP error quotes: at least its IP header and, unless it is a later
-/// fragment, the 8 bytes after.
+/// Reads the packet that an ICMP error quotes: at least its IP header and, where that is needed to
+/// tell whose it is, the 8 bytes after. Later fragments and protocols without ports may be shorter
+/// than that as a whole.
 fn parse_quote(quote: &[u8], is_ipv4: bool) -> Result<Inner, Malformed> {
     let is_version = quote
         .first()
@@ -371,26 +372,36 @@ fn parse_quote(quote: &[u8], is_ipv4: bool) -> Result<Inner, Malformed> {
     if fragment.is_some_and(|fragment| fragment.offset_bytes != 0) {
         return Ok(inner);
     }
-    let transport = quote
-        .get(end..end + SHORT_BYTES)
-        .ok_or(Malformed::Truncated)?;
+    let transport = || {
+        quote
+            .get(end..end + SHORT_BYTES)
+            .ok_or(Malformed::Truncated)
+    };
     match protocol {
         Protocol::TCP | Protocol::UDP => {
+            let transport = transport()?;
             inner.source_port = read_u16(transport, 0);
             inner.destination_port = read_u16(transport, 2);
             if protocol == Protocol::TCP {
                 inner.sequence = read_u32(transport, 4);
             }
         }
-        Protocol::ICMP | Protocol::ICMPV6 => match (protocol, transport[0]) {
-            (Protocol::ICMP, 8) | (Protocol::ICMPV6, 128) => {
-                inner.source_port = read_u16(transport, 4);
+        Protocol::ICMP if is_ipv4 => {
+            let transport = transport()?;
+            match transport[0] {
+                8 => inner.source_port = read_u16(transport, 4),
+                0 => inner.destination_port = read_u16(transport, 4),
+                _ => {}
             }
-            (Protocol::ICMP, 0) | (Protocol::ICMPV6, 129) => {
-                inner.destination_port = read_u16(transport, 4);
+        }
+        Protocol::ICMPV6 if !is_ipv4 => {
+            let transport = transport()?;
+            match transport[0] {
+                128 => inner.source_port = read_u16(transport, 4),
+                129 => inner.destination_port = read_u16(transport, 4),
+                _ => {}
             }
-            (Protocol(_), _) => {}
-        },
+        }
         Protocol(_) => {}
     }
     Ok(inner)

@@ -54,8 +54,8 @@ struct Ipv6Fragments<'a> {
 /// packet is no fragment yet and must not repeat soon.
 ///
 /// # Errors
-/// [`Uncuttable::TooBig`] when the packet is bigger, or has headers that go before a fragment
-/// header; the packet is as it was.
+/// [`Uncuttable::TooBig`] when the packet is bigger, has headers that go before a fragment header,
+/// or more headers than one piece holds; the packet is as it was.
 pub fn fragment_small(
     bytes: &mut [u8],
     checksum: Checksum,
@@ -81,7 +81,9 @@ pub fn fragment_small(
         HOP_BY_HOP | ROUTING => true,
         next => packet.fragment.is_some() && next != FRAGMENT,
     };
-    if step_bytes == 0 || is_behind_others {
+    // The first piece has all headers, or nobody could tell what it is (RFC 7112).
+    let is_cut_in_headers = packet.all_header_bytes() > IPV6_BYTES + step_bytes;
+    if step_bytes == 0 || is_behind_others || is_cut_in_headers {
         return Err(too_big);
     }
     if checksum.for_packet(&packet) == Checksum::Partial {
@@ -266,5 +268,17 @@ mod tests {
 
             assert_eq!(fragments(&bytes, Checksum::Complete, 1200), None);
         }
+    }
+
+    #[test]
+    fn headers_longer_than_a_piece_are_refused() {
+        // A destination option header of 1024 bytes, whose end the first piece would lack.
+        let mut options = vec![0; 1024];
+        (options[0], options[1]) = (59, 127);
+        let bytes = recipe(false).wrap(60, &options);
+
+        assert_eq!(fragments(&bytes, Checksum::Complete, 800), None);
+        let pieces = fragments(&bytes, Checksum::Complete, 1200);
+        assert!(pieces.is_some_and(|pieces| pieces.len() == 1));
     }
 }

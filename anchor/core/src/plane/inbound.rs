@@ -506,9 +506,9 @@ impl Plane {
 
     fn take_echo(&mut self, now: Now, peer: PeerIx, echo: Echo) {
         self.take_proof(now.mono, peer, echo.received);
-        if !self.sizes.handle_echo(now.mono, peer, echo.id)
-            && let Some(rtt) = self.liveness.handle_echo(now.mono, peer, echo.id)
-        {
+        self.sizes.handle_echo(now.mono, peer, echo.id);
+        self.liveness.handle_size_echo(now.mono, peer, echo.id);
+        if let Some(rtt) = self.liveness.handle_echo(now.mono, peer, echo.id) {
             self.set_rtt(now.mono, peer, rtt);
         }
         self.release_holds(now, peer);

@@ -368,13 +368,13 @@ impl Plane {
             self.follow_path(now.mono, peer);
         } else {
             // Tells the responder that its new keys arrived, and proves the path with them.
-            self.liveness.probe_now(now.mono, peer);
+            self.liveness.handle_keys(now.mono, peer);
         }
         true
     }
 
     /// Takes the known paths to `peer`, in order of preference; the one in use stays in use while
-    /// it is among them or the peer is being heard by it.
+    /// the peer is being heard by it, or was and it is still among them.
     pub fn set_paths(&mut self, now: Mono, peer: PeerIx, all: &[Path]) {
         let entry = self.paths.entry(peer).or_insert_with(|| Paths {
             all: SmallVec::new(),
@@ -385,9 +385,12 @@ impl Plane {
             moved_by: None,
         });
         entry.all = SmallVec::from_slice(all);
+        let was_heard = entry.heard.is_some();
         let is_known = entry.current.is_some_and(|current| all.contains(&current));
-        if !is_known && !entry.is_live(now, ROAM_AFTER) {
-            entry.current = all.first().copied();
+        let preferred = all.first().copied();
+        let keeps = (is_known && was_heard) || entry.current == preferred;
+        if !keeps && !entry.is_live(now, ROAM_AFTER) {
+            entry.current = preferred;
             entry.heard = None;
             self.follow_path(now, peer);
         }

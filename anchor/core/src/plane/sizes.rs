@@ -92,7 +92,7 @@ impl Plane {
     }
 
     /// Seals a probe that is as long as data of its size.
-    pub(super) fn send_size_probe(&mut self, probe: SizeProbe) {
+    pub(super) fn send_size_probe(&mut self, now: Mono, probe: SizeProbe) {
         let Ok((mut sealer, path, _)) = self.sealer(probe.peer) else {
             return;
         };
@@ -104,6 +104,7 @@ impl Plane {
         let Some((bytes, _)) = sealed else { return };
         frame.truncate(bytes);
         self.counters.frames_sent += 1;
+        self.liveness.note_size_probe(now, probe.peer, probe.id);
         self.outputs.push_back(Output::Datagram { path, frame });
     }
 

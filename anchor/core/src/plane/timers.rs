@@ -63,7 +63,7 @@ impl Plane {
                 continue;
             }
             if let Some(probe) = self.sizes.poll_probe() {
-                self.send_size_probe(probe);
+                self.send_size_probe(now.mono, probe);
                 continue;
             }
             if let Some(change) = self.connections.poll_change() {

@@ -42,6 +42,8 @@ pub(super) struct Pair {
     pub(super) confirmed: bool,
     pub(super) next_counter: u64,
     pub(super) highest_data: Option<u64>,
+    /// Orders the pairs of this anchor by when `highest_data` grew last.
+    pub(super) data_order: u64,
     pub(super) window: Window,
     send: LessSafeKey,
     receive: LessSafeKey,
@@ -57,6 +59,7 @@ impl Pair {
             confirmed: keys.initiator,
             next_counter: 0,
             highest_data: None,
+            data_order: 0,
             window: Window::new(),
             send: key(keys.suite, &keys.send),
             receive: key(keys.suite, &keys.receive),

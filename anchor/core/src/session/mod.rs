@@ -15,6 +15,8 @@ mod keys;
 mod noise;
 mod replay;
 mod sessions;
+#[cfg(test)]
+mod tests;
 
 pub use keys::{MAX_FRAME_OVERHEAD, Suite};
 pub use noise::{HandshakeFailed, Initiator, Local, Remote, SessionKeys, respond};

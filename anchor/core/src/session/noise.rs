@@ -21,7 +21,7 @@ use super::keys::Suite;
 
 const PATTERN: &str = "Noise_IKpsk2_25519_ChaChaPoly_SHA256";
 const PAYLOAD_VERSION: u8 = 1;
-const PAYLOAD_BYTES: usize = 6;
+const PAYLOAD_BYTES: usize = if cfg!(feature = "next") { 10 } else { 6 };
 const FLAG_AES: u8 = 1;
 /// Message 1 of IK is 96 bytes and message 2 is 48, plus payload and room to grow.
 const MESSAGE_BYTES: usize = 512;
@@ -210,8 +210,11 @@ fn builder<'a>(
 }
 
 fn payload(index: u32, aes: bool) -> [u8; PAYLOAD_BYTES] {
-    let [a, b, c, d] = index.to_be_bytes();
-    [PAYLOAD_VERSION, if aes { FLAG_AES } else { 0 }, a, b, c, d]
+    let mut payload = [0; PAYLOAD_BYTES];
+    payload[0] = PAYLOAD_VERSION;
+    payload[1] = if aes { FLAG_AES } else { 0 };
+    payload[2..6].copy_from_slice(&index.to_be_bytes());
+    payload
 }
 
 fn write(state: &mut HandshakeState, payload: &[u8]) -> Result<Vec<u8>, HandshakeFailed> {

@@ -88,6 +88,8 @@ pub struct Sessions {
     indices: Map<u32, usize>,
     pairs: Vec<Option<Box<Pair>>>,
     free: Vec<usize>,
+    /// How often the highest DATA counter of a pair has grown.
+    data_order: u64,
 }
 
 impl std::fmt::Debug for Sessions {
@@ -104,6 +106,7 @@ impl Sessions {
             indices: map(seed ^ 1),
             pairs: Vec::new(),
             free: Vec::new(),
+            data_order: 0,
         }
     }
 
@@ -175,8 +178,10 @@ impl Sessions {
             .open(head, header.counter, body)
             .ok_or(OpenFailed::NotAuthentic)?;
         pair.window.mark(header.counter);
-        if header.kind == FrameType::Data {
-            pair.highest_data = pair.highest_data.max(Some(header.counter));
+        if header.kind == FrameType::Data && Some(header.counter) > pair.highest_data {
+            pair.highest_data = Some(header.counter);
+            self.data_order += 1;
+            pair.data_order = self.data_order;
         }
         let confirms = !pair.confirmed;
         pair.confirmed = true;
@@ -216,13 +221,14 @@ impl Sessions {
                 .is_some_and(|pair| pair.next_counter >= ROTATE_AFTER_FRAMES)
     }
 
-    /// Returns what a keepalive to `peer` reports: under the newest keys that received data.
+    /// Returns what a keepalive to `peer` reports: under the keys that received data last. These
+    /// need not be the newest here: of two handshakes that crossed, each end may have finished
+    /// another one last, and the peer sends under those it finished last.
     pub fn received(&self, peer: PeerIx) -> Option<Received> {
-        self.pairs_of(peer).find_map(|pair| {
-            pair.highest_data.map(|counter| Received {
-                index: pair.our_index,
-                counter,
-            })
+        let latest = self.pairs_of(peer).max_by_key(|pair| pair.data_order)?;
+        latest.highest_data.map(|counter| Received {
+            index: latest.our_index,
+            counter,
         })
     }
 

@@ -3,7 +3,7 @@
 use std::net::{Ipv4Addr, Ipv6Addr};
 
 use super::Untranslatable;
-use super::icmp::{Addresses, Message, changed, translate_quoted_transport};
+use super::icmp::{Addresses, Message, changed, has_no_counterpart, translate_quoted_transport};
 use crate::packet::checksum::{adjust_transport, pseudo_header};
 use crate::packet::{
     Checksum, Fragment, IPV4_BYTES, IPV6_BYTES, Offload, Packet, Protocol, SHORT_BYTES, Transport,
@@ -149,6 +149,9 @@ impl Place<'_> {
         };
         let inner_header = Header::of_quote(quote, quoted_header_bytes, quoted);
         let protocol = Protocol(quote[9]);
+        if has_no_counterpart(protocol, true) {
+            return Err(Untranslatable::NoEquivalent);
+        }
         let message = Message::read(&buffer[at..]).to_icmpv6()?;
         let message_bytes = packet.transport_bytes() + inner_header.bytes() - quoted_header_bytes;
         let header = Header::new(packet, message_bytes, addresses);

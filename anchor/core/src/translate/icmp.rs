@@ -83,6 +83,17 @@ impl Message {
     }
 }
 
+/// Returns whether a quoted protocol of one family is nothing, or something else, in the other: the
+/// other family's ICMP, and the numbers of IPv6's own headers.
+pub(super) const fn has_no_counterpart(protocol: Protocol, is_ipv4: bool) -> bool {
+    match protocol {
+        Protocol::ICMP => !is_ipv4,
+        Protocol::ICMPV6 => is_ipv4,
+        Protocol::IGMP | Protocol(0 | 43 | 44 | 59 | 60 | 135 | 139 | 140) => true,
+        Protocol(_) => false,
+    }
+}
+
 fn pointer_to_ipv4(pointer: u32) -> Result<u8, Untranslatable> {
     match pointer {
         0 | 1 => Ok(pointer as u8),

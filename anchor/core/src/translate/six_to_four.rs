@@ -3,7 +3,7 @@
 use std::net::{Ipv4Addr, Ipv6Addr};
 
 use super::Untranslatable;
-use super::icmp::{Addresses, Message, changed, translate_quoted_transport};
+use super::icmp::{Addresses, Message, changed, has_no_counterpart, translate_quoted_transport};
 use crate::packet::checksum::{self, Sum, adjust_transport};
 use crate::packet::{
     Chain, Fragment, IPV4_BYTES, IPV6_BYTES, Offload, Packet, Protocol, SHORT_BYTES, Segmentation,
@@ -118,6 +118,9 @@ fn translate_error(
         .filter(|quote| quote.len() >= IPV6_BYTES);
     let quote = quote.ok_or(Untranslatable::Headers)?;
     let chain = walk_extensions(quote).map_err(|_| Untranslatable::Headers)?;
+    if has_no_counterpart(chain.protocol, false) {
+        return Err(Untranslatable::NoEquivalent);
+    }
     let inner_at = quote_at + chain.end;
     if inner_at > head.len() {
         return Err(Untranslatable::Headers);

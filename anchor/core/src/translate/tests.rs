@@ -306,6 +306,29 @@ fn error_about_an_address_without_counterpart_is_refused() {
 }
 
 #[test]
+fn error_about_a_protocol_that_the_other_family_reads_otherwise_is_refused() {
+    // IPv6's own headers as protocols of IPv4, and each family's ICMP in the other.
+    for protocol in [0, 2, 43, 44, 58, 59, 60, 135, 139, 140] {
+        let quote = recipe(true).reversed().wrap(protocol, &[0; 24]);
+        let sample = plain(recipe(true).icmp((3, 1), (0, 0), 0, &quote));
+        assert_eq!(
+            to_six(&sample, v6(A6), v6(B6)).unwrap_err(),
+            Untranslatable::NoEquivalent,
+            "{protocol}"
+        );
+    }
+    for protocol in [1, 2, 59] {
+        let quote = recipe(false).reversed().wrap(protocol, &[0; 24]);
+        let sample = plain(recipe(false).icmp((0, 0), (1, 3), 0, &quote));
+        assert_eq!(
+            to_four(&sample, v4(A4), v4(B4)).unwrap_err(),
+            Untranslatable::NoEquivalent,
+            "{protocol}"
+        );
+    }
+}
+
+#[test]
 fn error_kinds_have_their_counterparts() {
     let six = recipe(false);
     let four = recipe(true);

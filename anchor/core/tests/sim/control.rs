@@ -61,6 +61,17 @@ pub(crate) enum Content {
     Noise2(u32, Vec<u8>),
 }
 
+impl Content {
+    const fn name(&self) -> &'static str {
+        match self {
+            Self::Hello(_) => "hello",
+            Self::Message(_) => "message",
+            Self::Noise1(..) => "handshake",
+            Self::Noise2(..) => "answered handshake",
+        }
+    }
+}
+
 impl World {
     /// Dials whoever is not connected, and drops what has been silent for too long.
     pub(crate) fn keep_connections(&mut self, at: usize) {
@@ -228,7 +239,7 @@ impl World {
         let anchor = &mut self.anchors[at];
         anchor
             .handshakes
-            .retain(|pending| now.since(pending.began) < HANDSHAKE_WITHIN);
+            .retain(|pending| pending.with != other || now.since(pending.began) < HANDSHAKE_WITHIN);
         if anchor
             .handshakes
             .iter()
@@ -272,6 +283,7 @@ impl World {
             return;
         }
         known.heard = now;
+        self.trace(2, at, || format!("{} of {from}", content.name()));
         self.note_lateness(at);
         match content {
             Content::Hello(advert) => self.greet(at, from, advert),
@@ -395,6 +407,7 @@ impl World {
     fn connect(&mut self, at: usize, other: usize) {
         let (side, pair) = side_of(at, other);
         self.conns_made += 1;
+        self.trace(2, at, || format!("connects to {other}"));
         // Handshakes of the connection before this one are over.
         self.anchors[at]
             .handshakes

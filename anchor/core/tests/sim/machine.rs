@@ -107,7 +107,9 @@ impl Machine {
                 (self.answer(now, &packet, payload), Vec::new())
             }
             Transport::Tcp(tcp) if tcp.destination_port == HTTP => {
-                let answers = self.server.take(&packet, &tcp, payload, self.is_serving);
+                let answers = self
+                    .server
+                    .take(now, &packet, &tcp, payload, self.is_serving);
                 (self.request(&packet, &who_of(tcp.window)), answers)
             }
             Transport::Tcp(tcp) if tcp.source_port == HTTP => {

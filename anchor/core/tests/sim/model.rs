@@ -83,6 +83,8 @@ struct Peer {
     /// When the last proof came.
     proof_came: Mono,
     failed: Option<Mono>,
+    /// It has not returned since.
+    is_out: bool,
     /// Of the peer's data: when the latest that came here was sent.
     received: Option<Mono>,
 }
@@ -127,9 +129,17 @@ impl Model {
         };
     }
 
-    /// Data went out to a peer.
+    /// Data went out to a peer. To one that has failed only resets go; no flow rests on those.
     pub(crate) fn data_sent(&mut self, mono: Mono, peer: usize) {
-        self.peers[peer].unproven.push_back(mono);
+        let peer = &mut self.peers[peer];
+        if !peer.is_out {
+            peer.unproven.push_back(mono);
+        }
+    }
+
+    /// A peer that had failed may be used again.
+    pub(crate) fn returned(&mut self, peer: usize) {
+        self.peers[peer].is_out = false;
     }
 
     /// Something authentic came from a peer.
@@ -198,6 +208,7 @@ impl Model {
         let window = deadline(rtt);
         let state = &mut self.peers[peer];
         state.failed = Some(mono);
+        state.is_out = true;
         state.unproven.clear();
         let proven = state.proven;
         if proven.is_some_and(|proven| proven > mono - window) {

@@ -1,6 +1,7 @@
 //! Random schedules: a realm and fifty steps of trouble, all from one seed, and the quiet after it in
 //! which everything must converge.
 
+use std::collections::BTreeSet;
 use std::fmt::Write;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::Duration;
@@ -178,7 +179,12 @@ fn converged_at(world: &World, at: usize) -> Checked {
         }
     }
     let mono = anchor.now(world.at).mono;
-    for app in anchor.machine.apps.iter().filter(|app| app.is_on) {
+    let working = || anchor.machine.apps.iter().filter(|app| app.is_on);
+    let flows: BTreeSet<_> = working().map(|app| (app.from.ip(), app.to)).collect();
+    // Where more flows are wanted than there is room for, one that waits for its holder to answer
+    // is the longest idle, and goes.
+    let has_room = flows.len() <= anchor.spec.flows_cap;
+    for app in working() {
         let holders = holders(world, at, app.to);
         let failed = |holder: &&usize| anchor.plane.view_peer(mono, peer(**holder)).is_failed;
         if let Some(holder) = holders.iter().find(failed) {
@@ -186,7 +192,8 @@ fn converged_at(world: &World, at: usize) -> Checked {
         }
         let is_full = |holder: &usize| world.anchors[*holder].spec.client_range == small_range();
         // Where one host of each peer fills its part of the range, others find no place.
-        let is_answering = !matches!(app.work, Work::OneWay) && !holders.iter().any(is_full);
+        let is_answering =
+            has_room && !matches!(app.work, Work::OneWay) && !holders.iter().any(is_full);
         if is_answering && !holders.is_empty() && app.answered.is_none() {
             let flows = anchor.plane.view_flows(anchor.now(world.at), usize::MAX);
             return Err(Breach(format!(

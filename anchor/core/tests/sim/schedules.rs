@@ -16,10 +16,33 @@ const SHARE: u64 = if cfg!(feature = "soak") { 100_000 } else { 40 };
 const ENOUGH: usize = 8;
 
 /// Seeds that found something, and what.
-const REGRESSIONS: [(u64, &str); 1] = [(
-    786,
-    "a first packet's wait that ended while the process stood still failed a holder",
-)];
+const REGRESSIONS: [(u64, &str); 7] = [
+    (
+        786,
+        "a first packet's wait that ended while the process stood still failed a holder",
+    ),
+    (
+        100_020,
+        "the echo of a size probe did not prove that its holder was there",
+    ),
+    (
+        100_416,
+        "the same, and the holder was 1.3 s from its answer",
+    ),
+    (
+        11_037,
+        "a restarted holder whose first probes were lost was never used again",
+    ),
+    (10_233, "the same, among local faults"),
+    (
+        20_904,
+        "a restarted client kept to an endpoint that did not answer, beside one that did",
+    ),
+    (
+        204_710,
+        "after handshakes that crossed, keepalives told of keys no longer sent under",
+    ),
+];
 
 #[test]
 fn every_invariant_holds_in_random_schedules() {

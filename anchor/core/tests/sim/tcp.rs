@@ -15,6 +15,10 @@ use crate::packets::{ACK, RST, SYN, Segment, tcp};
 const FIRST_WAIT: Duration = Duration::from_millis(400);
 const LONGEST_WAIT: Duration = Duration::from_secs(20);
 
+/// How long a service keeps a connection whose handshake the client does not finish: Linux sends
+/// its SYN-ACK five times more, the last after 31 s, and waits 32 s for that one.
+const HALF_OPEN: Duration = Duration::from_secs(63);
+
 /// The first sequence number of a service.
 const SERVICE_FIRST: u32 = u32::MAX - 20;
 
@@ -167,6 +171,8 @@ pub(crate) struct Server {
 struct Served {
     sequence: u32,
     expected: u32,
+    /// When it is given up unless the client finishes its handshake.
+    half_open_until: Option<Mono>,
 }
 
 impl Server {
@@ -180,6 +186,7 @@ impl Server {
     /// Takes a segment and returns the answers.
     pub(crate) fn take(
         &mut self,
+        now: Mono,
         packet: &Packet,
         segment: &Tcp,
         payload: &[u8],
@@ -207,13 +214,18 @@ impl Server {
             let served = Served {
                 sequence: SERVICE_FIRST.wrapping_add(1),
                 expected: segment.sequence.wrapping_add(1),
+                half_open_until: Some(now + HALF_OPEN),
             };
             self.open.insert((here, there), served);
             return reset(SERVICE_FIRST, served.expected, SYN | ACK);
         }
-        let Some(served) = self.open.get_mut(&(here, there)) else {
+        let is_kept = |served: &&mut Served| served.half_open_until.is_none_or(|until| now < until);
+        let Some(served) = self.open.get_mut(&(here, there)).filter(is_kept) else {
             return reset(segment.acknowledgment, 0, RST);
         };
+        if segment.acknowledgment == SERVICE_FIRST.wrapping_add(1) {
+            served.half_open_until = None;
+        }
         if payload.is_empty() {
             return Vec::new();
         }

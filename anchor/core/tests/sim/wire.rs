@@ -43,6 +43,13 @@ impl World {
         let anchor = &mut self.anchors[at];
         let now = anchor.now(self.at);
         let verdict = anchor.plane.from_host(now, &mut head, &mut offload);
+        self.trace(2, at, || {
+            let packet = read(packet);
+            format!(
+                "{} -> {}: {verdict:?}, {:?}",
+                packet.source, packet.destination, packet.transport
+            )
+        });
         self.check(at);
         let boot = self.at;
         let key = self.flow_key(at, packet);
@@ -87,7 +94,16 @@ impl World {
             remote: source,
         };
         self.counts.frames += 1;
-        match anchor.plane.receive(now, path, &mut bytes) {
+        let received = anchor.plane.receive(now, path, &mut bytes);
+        if let Received::Dropped(reason) = received {
+            self.trace(2, at, || {
+                format!("frame {kind:02x} of {from} dropped: {reason:?}")
+            });
+            self.settle(at);
+            return;
+        }
+        self.trace(2, at, || format!("frame {kind:02x} of {from}"));
+        match received {
             Received::Data {
                 peer,
                 flags,
@@ -187,6 +203,9 @@ impl World {
         let now = self.at;
         let to = path.remote;
         let Some(target) = self.site_of(to) else {
+            self.trace(2, from, || {
+                format!("frame {:02x} to nobody at {to}", bytes[0])
+            });
             return;
         };
         let anchor = &mut self.anchors[from];
@@ -196,10 +215,14 @@ impl World {
             None => anchor.source(),
         };
         let way = self.way(from, target);
-        if way.loses(now) {
+        let (is_lost, delay) = (way.loses(now), way.delay);
+        self.trace(2, from, || {
+            let fate = if is_lost { "lost" } else { "sent" };
+            format!("frame {:02x} to {target} {fate}", bytes[0])
+        });
+        if is_lost {
             return;
         }
-        let delay = way.delay;
         let frame = Frame {
             from,
             source,

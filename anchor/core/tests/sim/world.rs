@@ -76,8 +76,8 @@ pub(crate) struct World {
     pub(crate) random: fastrand::Rng,
     pub(crate) counts: Counts,
     pub(crate) breach: Option<Breach>,
-    /// Whether to print what each anchor decides: `SIM_TRACE=1`.
-    is_traced: bool,
+    /// What to print: with `SIM_TRACE=1` what each anchor decides, with 2 its packets and frames too.
+    trace: u8,
     ways: Vec<Way>,
     queue: BTreeMap<(Mono, u64), Happening>,
     sequence: u64,
@@ -108,7 +108,7 @@ impl World {
             dead: BTreeSet::new(),
             counts: Counts::default(),
             breach: None,
-            is_traced: setting("SIM_TRACE").is_some(),
+            trace: setting("SIM_TRACE").map_or(0, |level| level.parse().unwrap_or(1)),
             ways,
             queue: BTreeMap::new(),
             sequence: 0,
@@ -194,6 +194,13 @@ impl World {
         self.check(at);
     }
 
+    /// Prints what happens at `at`, if so much is to be printed.
+    pub(crate) fn trace(&self, level: u8, at: usize, what: impl FnOnce() -> String) {
+        if self.trace >= level {
+            println!("{:>12?} {at}: {}", self.at.since(START), what());
+        }
+    }
+
     /// Starts application `app` of `at`.
     pub(crate) fn start_app(&mut self, at: usize, app: usize) {
         self.later(Duration::ZERO, Happening::App { at, app });
@@ -214,7 +221,8 @@ impl World {
         };
         let model = &mut self.models[at];
         let clients_cap = plane.clients().capacity();
-        let is_awake = anchor.is_running();
+        // One that was stopped may read its sockets before it looks at timers that came due.
+        let is_ready = anchor.is_running() && anchor.due().is_none_or(|due| due > self.at);
         let checked = model
             .check_flows(mono, self.at, &spec.taints, &views, spec.flows_cap)
             .and_then(|()| {
@@ -226,7 +234,7 @@ impl World {
                 )
             })
             .and_then(|()| {
-                if !is_awake {
+                if !is_ready {
                     return Ok(());
                 }
                 let view_of = |other| plane.view_peer(mono, peer(other));
@@ -388,9 +396,7 @@ impl World {
 
     fn handle_event(&mut self, at: usize, event: Event) {
         let mono = self.anchors[at].now(self.at).mono;
-        if self.is_traced {
-            println!("{:>12?} {at}: {event:?}", self.at.since(START));
-        }
+        self.trace(1, at, || format!("{event:?}"));
         match event {
             Event::NeedSession(peer) => self.want_session(at, peer.0 as usize),
             Event::Rotate(peer) => self.shake_hands(at, peer.0 as usize),
@@ -407,7 +413,10 @@ impl World {
                 let views = self.views(at);
                 self.models[at].fault_was_local(mono, peer.0 as usize, &views);
             }
-            Event::Returned(_) => self.counts.returns += 1,
+            Event::Returned(peer) => {
+                self.counts.returns += 1;
+                self.models[at].returned(peer.0 as usize);
+            }
             Event::Left { moved, .. } => self.counts.moves += u64::from(moved),
             Event::Roamed(..) => {}
         }

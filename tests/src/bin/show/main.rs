@@ -10,6 +10,7 @@
 
 mod calm;
 mod choice;
+mod explain;
 mod fail;
 mod paths;
 mod report;
@@ -46,7 +47,7 @@ impl Effort {
 
 type Point = (&'static str, &'static str, fn(&mut Report, &Effort));
 
-const POINTS: [Point; 13] = [
+const POINTS: [Point; 14] = [
     (
         "1",
         "one holder for a client, all for many",
@@ -62,6 +63,7 @@ const POINTS: [Point; 13] = [
     ("9", "compartments", rest::compartments),
     ("10", "shares by cost", rest::shares),
     ("11", "nothing in the clear", rest::secrecy),
+    ("explain", "why a flow is where it is", explain::transcripts),
     ("garbage", "garbage on the UDP port", rest::garbage),
     ("paths", "narrow, shrinking and bad paths", paths::paths),
 ];
@@ -99,6 +101,6 @@ fn main() -> ExitCode {
 }
 
 fn usage() -> ExitCode {
-    println!("usage: show [--runs N] [--short] [1..11 | garbage | paths]...");
+    println!("usage: show [--runs N] [--short] [1..11 | explain | garbage | paths]...");
     ExitCode::from(2)
 }

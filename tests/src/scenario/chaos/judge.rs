@@ -2,7 +2,8 @@
 //! section 5), with [`SLACK`] for a busy machine's scheduling:
 //!
 //! * A request fails only when its own holder was struck, and by 2.5 s after that; when that holder
-//!   said goodbye, only one that was under way then.
+//!   said goodbye, only one that was under way then. Of a connection that is kept, its own holder is
+//!   also who answered on it last: others of the client's may be answered elsewhere already.
 //! * A silent reader is released only by 7.5 s after a fault of its holder.
 //! * Who answers a client changes only when the one that answered before was struck, left or
 //!   drained since. A change without a cause, a change back included, is two holders at once.
@@ -25,6 +26,8 @@ const RELEASED_WITHIN: Duration = Duration::from_millis(7500);
 const LEFT_WITHIN: Duration = Duration::from_millis(1500);
 /// What two cores shared with seven machines and their load may be late.
 const SLACK: Duration = Duration::from_millis(300);
+/// The conversations that go on by one connection until it fails.
+const KEPT: [&str; 1] = ["redis"];
 /// A holder that is back is used again a while after; what was done to it may show until then.
 const AFTERMATH: Duration = Duration::from_secs(3);
 /// Violations printed; the rest are counted.
@@ -67,7 +70,8 @@ impl Judged {
                 let key = (client.client.clone(), *kind);
                 judged.counts.insert(key, (log.0.len(), log.failed().len()));
                 for request in log.failed() {
-                    judged.failure(holders, done, &answers, client, kind, request);
+                    let own = own_holders(&answers, log, kind, request);
+                    judged.failure(holders, done, &own, client, kind, request);
                 }
             }
             judged.stays(holders, done, &answers, client);
@@ -82,13 +86,13 @@ impl Judged {
         &mut self,
         holders: &[String],
         done: &[Done],
-        answers: &[Answer<'_>],
+        own: &[&str],
         client: &Seen,
         kind: &str,
         request: &Request,
     ) {
         self.slowest_failure = self.slowest_failure.max(request.ended - request.began);
-        let excuse = excuse(holders, done, answers, request, FAILS_WITHIN);
+        let excuse = excuse(holders, done, own, request, FAILS_WITHIN);
         match excuse {
             Some(after) => self.latest_failure = self.latest_failure.max(after),
             None => self.violations.push(format!(
@@ -96,7 +100,7 @@ impl Judged {
                 client.client,
                 request.outcome,
                 (request.ended - request.began).as_secs_f64(),
-                around(holders, done, answers, request)
+                around(holders, done, own, request)
             )),
         }
     }
@@ -111,12 +115,13 @@ impl Judged {
     ) {
         for request in log.failed() {
             self.releases += 1;
-            if excuse(holders, done, answers, request, RELEASED_WITHIN).is_none() {
+            let own = own_holders(answers, log, "reader", request);
+            if excuse(holders, done, &own, request, RELEASED_WITHIN).is_none() {
                 self.violations.push(format!(
                     "{} silent reader released ({:?}) without a fault of its holder in time{}",
                     client.client,
                     request.outcome,
-                    around(holders, done, answers, request)
+                    around(holders, done, &own, request)
                 ));
             }
         }
@@ -150,11 +155,10 @@ impl Judged {
 fn excuse(
     holders: &[String],
     done: &[Done],
-    answers: &[Answer<'_>],
+    own: &[&str],
     request: &Request,
     within: Duration,
 ) -> Option<Duration> {
-    let own = own_holders(answers, request);
     done.iter()
         .filter(|done| own.iter().any(|name| *name == holders[done.holder]))
         .filter_map(|done| {
@@ -171,9 +175,14 @@ fn excuse(
         .min()
 }
 
-/// Returns who the client's holder was while a request was under way: who answered last before it,
-/// and whoever answered until it ended.
-fn own_holders<'a>(answers: &[Answer<'a>], request: &Request) -> Vec<&'a str> {
+/// Returns who the client's holder was while a request of `log` was under way: who answered last
+/// before it, whoever answered until it ended, and who answered last on its connection.
+fn own_holders<'a>(
+    answers: &[Answer<'a>],
+    log: &'a RequestLog,
+    kind: &str,
+    request: &Request,
+) -> Vec<&'a str> {
     let before = answers
         .iter()
         .rev()
@@ -181,13 +190,21 @@ fn own_holders<'a>(answers: &[Answer<'a>], request: &Request) -> Vec<&'a str> {
     let during = answers
         .iter()
         .filter(|(asked, given, _)| *asked <= request.ended && *given >= request.began);
-    let mut own: Vec<&str> = before.into_iter().chain(during).map(|at| at.2).collect();
+    let on_its_connection = log
+        .0
+        .iter()
+        .rev()
+        .filter(|other| KEPT.contains(&kind) && other.ended <= request.began)
+        .find_map(|other| other.outcome.as_deref().ok());
+    let all = before.into_iter().chain(during).map(|at| at.2);
+    let mut own: Vec<&str> = all.chain(on_its_connection).collect();
+    own.sort_unstable();
     own.dedup();
     own
 }
 
 /// Tells what was done and who answered around a request.
-fn around(holders: &[String], done: &[Done], answers: &[Answer<'_>], request: &Request) -> String {
+fn around(holders: &[String], done: &[Done], own: &[&str], request: &Request) -> String {
     let since = |at: Instant| {
         if at >= request.began {
             (at - request.began).as_secs_f64()
@@ -208,11 +225,7 @@ fn around(holders: &[String], done: &[Done], answers: &[Answer<'_>], request: &R
             )
         })
         .collect();
-    format!(
-        " (own: {}; done: {})",
-        own_holders(answers, request).join(","),
-        deeds.join(", ")
-    )
+    format!(" (own: {}; done: {})", own.join(","), deeds.join(", "))
 }
 
 /// Returns every answer a client got, in the order in which it asked.
@@ -371,6 +384,28 @@ mod tests {
         );
 
         assert!(judged.violations.is_empty(), "{judged}");
+    }
+
+    #[test]
+    fn a_kept_connection_belongs_to_who_answered_on_it_last() {
+        let story = Story::new();
+        let left = [story.done(Fault::Down, 0, 10.0, 14.0)];
+        let seen = |kind| Seen {
+            talks: vec![
+                (
+                    kind,
+                    story.log(&[
+                        (9.9, 9.95, Ok("a")),
+                        (10.05, 10.05, Err(ErrorKind::ConnectionReset)),
+                    ]),
+                ),
+                ("HTTP", story.log(&[(10.02, 10.04, Ok("b"))])),
+            ],
+            ..story.seen(&[])
+        };
+
+        assert!(story.judge(&left, seen("redis")).violations.is_empty());
+        assert_eq!(story.judge(&left, seen("UDP")).violations.len(), 1);
     }
 
     #[test]

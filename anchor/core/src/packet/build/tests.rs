@@ -71,6 +71,31 @@ fn errors_quote_what_they_are_about_and_stay_small() {
 }
 
 #[test]
+fn errors_about_the_shortest_packets_are_read_by_our_own_kind() {
+    // GRE, and each family's ICMP in the other, which means nothing there.
+    for (recipe, from, protocol) in [
+        (recipe(true), B4, 47),
+        (recipe(true), B4, 58),
+        (recipe(false), B6, 47),
+        (recipe(false), B6, 1),
+    ] {
+        for bytes in [0, 1, 7] {
+            let original = recipe.wrap(protocol, &vec![9; bytes]);
+            let mut out = Vec::new();
+
+            build_unreachable(&mut out, &original, from, Reason::HostUnreachable).unwrap();
+
+            let packet = assert_sound(&out, Checksum::Complete);
+            let Transport::IcmpError(error) = packet.transport else {
+                panic!("{packet:?}")
+            };
+            assert_eq!(error.inner.protocol, Protocol(protocol));
+            assert_eq!(error.inner.destination, recipe.destination);
+        }
+    }
+}
+
+#[test]
 fn too_big_names_the_mtu() {
     for (is_ipv4, from) in [(true, B4), (false, B6)] {
         let original = recipe(is_ipv4).udp((1, 2), &[0; 1400], Checksum::Complete);

@@ -138,6 +138,31 @@ fn a_path_that_works_outlives_a_list_without_it() {
 }
 
 #[test]
+fn a_path_by_which_nobody_was_heard_gives_way_to_the_preferred_one() {
+    let mut realm = Realm::of_holders(3, 1);
+    let holder = 1;
+    let nowhere = Path {
+        socket: 0,
+        remote: SocketAddr::from(([203, 0, 113, 250], 9999)),
+    };
+    let works = Path {
+        socket: 0,
+        remote: realm.nodes[holder].endpoints[0],
+    };
+    let now = realm.now.mono;
+    let plane = &mut realm.nodes[0].plane;
+    plane.forget(peer(holder));
+    plane.set_paths(now, peer(holder), &[nowhere, works]);
+
+    // The control connection has found a way.
+    plane.set_paths(now, peer(holder), &[works, nowhere]);
+    realm.handshake(0, holder);
+    let sealed = realm.nodes[0].plane.sealer(peer(holder));
+
+    assert_eq!(sealed.map(|(_, path, _)| path).ok(), Some(works));
+}
+
+#[test]
 fn two_working_paths_do_not_alternate() {
     let mut realm = Realm::of_holders(3, 1);
     for turn in 0..100 {
@@ -210,14 +235,20 @@ fn shared(port: u16) -> SocketAddr {
     (SHARED, port).into()
 }
 
-#[test]
-fn a_machine_that_moved_is_followed_at_once_however_lately_its_old_path_was_heard() {
-    let mut realm = Realm::of_holders(3, 1);
+/// Returns a client with an open connection to one of `holders`, and which.
+fn talking(holders: usize) -> (Realm, Connection, usize) {
+    let mut realm = Realm::of_holders(3, holders);
     let mut connection = Connection::open(&mut realm, 0, socket("192.0.0.2", 40_000), shared(HTTP));
     connection.send(&mut realm, b"request");
     realm.pass(ms(50));
     connection.take(&mut realm);
     let holder = realm.holder(0, SHARED).unwrap();
+    (realm, connection, holder)
+}
+
+#[test]
+fn a_machine_that_moved_is_followed_at_once_however_lately_its_old_path_was_heard() {
+    let (mut realm, mut connection, holder) = talking(1);
     let (old, new) = (
         realm.nodes[0].source,
         SocketAddr::from(([203, 0, 113, 200], 9999)),
@@ -237,12 +268,7 @@ fn a_machine_that_moved_is_followed_at_once_however_lately_its_old_path_was_hear
 
 #[test]
 fn a_machine_that_moved_follows_the_path_that_answers() {
-    let mut realm = Realm::of_holders(3, 2);
-    let mut connection = Connection::open(&mut realm, 0, socket("192.0.0.2", 40_000), shared(HTTP));
-    connection.send(&mut realm, b"request");
-    realm.pass(ms(50));
-    connection.take(&mut realm);
-    let holder = realm.holder(0, SHARED).unwrap();
+    let (mut realm, mut connection, holder) = talking(2);
 
     // The new network has no way to the holder's first address.
     realm.dead.insert(realm.nodes[holder].source);
