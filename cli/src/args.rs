@@ -9,10 +9,10 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
-use conflux_anchor::files::CheckSpec;
 use conflux_anchor::files::settings::{
     self, BadValue, Endpoint, InterfaceName, Ipv4Choice, LogFormat, LogLevel, Opening, Taint,
 };
+use conflux_anchor::files::{CheckSpec, RelayChoice};
 use conflux_proto::api::Advertise;
 use ipnet::{IpNet, Ipv4Net};
 
@@ -138,6 +138,26 @@ pub(crate) struct UpFlags {
         value_parser = setting(settings::parse_opening)
     )]
     pub(crate) expose: Vec<Setting<Opening>>,
+
+    /// Carry at most so much for anchors that cannot reach each other, like 100mbit [default: all]
+    #[arg(
+        long,
+        value_name = "RATE",
+        value_parser = setting(RelayChoice::parse_limit),
+        conflicts_with = "no_relay"
+    )]
+    pub(crate) relay_limit: Option<Setting<RelayChoice>>,
+
+    /// Carry nothing for other anchors; =false carries again
+    #[arg(
+        long,
+        value_name = "BOOL",
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = "true",
+        hide_possible_values = true
+    )]
+    pub(crate) no_relay: Option<bool>,
 
     /// Do not register a boot service; =false registers it again
     #[arg(
@@ -294,6 +314,8 @@ impl UpFlags {
             client_range,
             check,
             expose,
+            relay_limit,
+            no_relay,
             no_service,
             log_level,
             log_format,
@@ -308,6 +330,8 @@ impl UpFlags {
             && client_range.is_none()
             && check.is_none()
             && expose.is_empty()
+            && relay_limit.is_none()
+            && no_relay.is_none()
             && no_service.is_none()
             && log_level.is_none()
             && log_format.is_none()

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use conflux_anchor::files::settings::{BadValue, InterfaceName, TaintSet};
-use conflux_anchor::files::{Config, Layout, State, StateError, StateFile};
+use conflux_anchor::files::{Config, Layout, RelayChoice, State, StateError, StateFile};
 use conflux_anchor::service;
 use conflux_proto::id::RealmKey;
 use conflux_proto::ticket::Ticket;
@@ -166,6 +166,13 @@ fn apply(flags: &UpFlags, config: &mut Config) -> Outcome {
         &mut config.log_format,
         default.log_format,
     );
+    single(&flags.relay_limit, &mut config.relay, default.relay);
+    match flags.no_relay {
+        Some(true) => config.relay = RelayChoice::Off,
+        // A limit that stands is no refusal.
+        Some(false) if config.relay == RelayChoice::Off => config.relay = RelayChoice::On,
+        Some(false) | None => {}
+    }
     if let Some(no_service) = flags.no_service {
         config.boot_service = !no_service;
     }

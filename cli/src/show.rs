@@ -62,6 +62,14 @@ pub(crate) fn status(status: &Status) -> String {
                 status.peers_connected, status.peers_known
             ),
         ),
+        (
+            "relay",
+            match status.relay.as_deref() {
+                None | Some("on") => "carries for others".to_owned(),
+                Some("off") => "carries nothing for others".to_owned(),
+                Some(rate) => format!("carries at most {rate} for others"),
+            },
+        ),
         ("credential", credential),
         ("uptime", span(status.uptime_seconds)),
     ];

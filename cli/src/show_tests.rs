@@ -91,6 +91,7 @@ fn peers_look_as_the_contract_has_them() {
                     data: Some(true),
                     reach,
                     rtt_micros: Some(rtt_micros),
+                    path: None,
                     endpoint: None,
                     packet_limit_bytes: None,
                     failed: false,
@@ -188,6 +189,10 @@ fn the_status_screen_ends_with_what_needs_action() {
         calm.contains("credential  valid until 2026-12-31, may invite\n"),
         "{calm}"
     );
+    assert!(
+        calm.contains("relay       carries at most 100mbit for others\n"),
+        "{calm}"
+    );
     assert!(calm.ends_with("warnings    none\n"), "{calm}");
     assert!(
         busy.contains("joining     asking 192.0.2.1:47474 (no answer)\n"),
@@ -231,6 +236,7 @@ fn sample_status() -> Status {
         uptime_seconds: 61,
         drain: None,
         check: None,
+        relay: Some("100mbit".to_owned()),
         warnings: vec![],
     }
 }

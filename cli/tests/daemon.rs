@@ -471,6 +471,7 @@ fn status() -> Status {
         uptime_seconds: 0,
         drain: None,
         check: None,
+        relay: None,
         warnings: vec![],
     }
 }

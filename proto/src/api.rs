@@ -81,6 +81,9 @@ pub struct Status {
     /// Set when the configuration has a check.
     #[serde(default)]
     pub check: Option<Check>,
+    /// What this anchor carries for others: `on`, `off`, or at most so much, like `100mbit`.
+    #[serde(default)]
+    pub relay: Option<String>,
     /// What needs the operator's action, one sentence each.
     pub warnings: Vec<String>,
 }
@@ -231,7 +234,10 @@ pub struct PeerRow {
     pub reach: Reach,
     /// Smoothed round-trip time in microseconds.
     pub rtt_micros: Option<u64>,
-    /// The real address in use.
+    /// By what it is reached, while that is known.
+    #[serde(default)]
+    pub path: Option<PeerPath>,
+    /// The real address in use; none by a relay.
     pub endpoint: Option<SocketAddr>,
     /// The largest packet its path is known to carry in one piece, in bytes.
     #[serde(default)]
@@ -242,6 +248,16 @@ pub struct PeerRow {
     /// Whether it asks for no new flows.
     #[serde(default)]
     pub draining: bool,
+}
+
+/// By what a peer is reached.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum PeerPath {
+    /// Its own address.
+    Direct,
+    /// Another anchor carries, whose full id this is.
+    Relay(String),
 }
 
 /// How an anchor stands with a peer.

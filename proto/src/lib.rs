@@ -12,6 +12,7 @@ pub mod id;
 mod network;
 #[cfg(feature = "next")]
 pub mod next;
+pub mod relay;
 pub mod revocation;
 pub mod signed;
 pub mod taint;

@@ -133,6 +133,7 @@ fn core_modules_import_leaves_and_the_exceptions_of_the_crate_only() {
         ("translate", &["packet"]),
         ("credential", &["identity"]),
         ("membership", &["credential", "identity"]),
+        ("relay", &["session"]),
     ]);
     let beside_the_packet_way = ["credential", "identity", "membership", "paths"];
     let root = workspace().join("anchor/core/src");

@@ -5,7 +5,8 @@
 //! neighbours: values pass through the owner, [`plane`] for packets and the daemon's control loop
 //! for the rest. Exceptions: [`choose`] imports [`cost`]; [`connections`] and [`translate`] import
 //! [`packet`]; [`credential`] imports [`identity`]; [`membership`] imports [`credential`] and
-//! [`identity`]; [`plane`] imports every module of the packet way.
+//! [`identity`]; [`relay`] imports [`session`] for its replay window; [`plane`] imports every module of
+//! the packet way.
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 
@@ -27,6 +28,7 @@ pub mod packet;
 pub mod paths;
 pub mod plane;
 pub mod reason;
+pub mod relay;
 pub mod routes;
 pub mod session;
 pub mod table;

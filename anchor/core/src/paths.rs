@@ -56,6 +56,16 @@ pub struct Way {
     pub local: Option<IpAddr>,
 }
 
+impl Way {
+    /// Returns the way to an address whose local end the kernel chooses.
+    pub const fn to(remote: SocketAddr) -> Self {
+        Self {
+            remote,
+            local: None,
+        }
+    }
+}
+
 /// Ways a packet is to be sent by.
 pub type Ways = SmallVec<[Way; MAX_CANDIDATES]>;
 
@@ -173,6 +183,27 @@ impl Paths {
             });
         }
         Ok(made_up(Name::Peer(peer)))
+    }
+
+    /// Adds an address to a dial under way that has reached nobody yet, if it is free and there is
+    /// room: a way by a relay that has been found meanwhile.
+    pub fn widen_dial(&mut self, now: Mono, peer: PeerIx, remote: SocketAddr) {
+        if !is_usable(&remote) || !self.is_free(now, &remote) {
+            return;
+        }
+        let Some(entry) = self
+            .peers
+            .get_mut(&peer)
+            .filter(|entry| entry.current.is_none())
+        else {
+            return;
+        };
+        if let Some(dial) = &mut entry.dial
+            && dial.remotes.len() < MAX_CANDIDATES
+        {
+            dial.remotes.push(remote);
+            self.owners.insert(remote, Owner::Dialled(peer));
+        }
     }
 
     /// Ends a dial, whatever came of it. What was meant for the candidates goes nowhere, or to

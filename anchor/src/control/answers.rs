@@ -5,15 +5,15 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use conflux_core::credential::{TicketTerms, make_ticket};
-use conflux_core::ids::{Host, PeerIx};
+use conflux_core::ids::{Host, PeerIx, Relayed};
 use conflux_core::plane::{FlowView, PeerView};
 use conflux_core::routes::{State, spelled_network};
 use conflux_core::time::Mono;
 use conflux_proto::advert::Reach;
 use conflux_proto::api::{
     self, Direction, FlowRow, Flows, InterfaceStatus, Invite, InviteRequest, Ipv4Status,
-    MAX_FLOW_ROWS, PeerConnections, PeerRow, PeerState, Peers, RouteRow, RouteState, Routes,
-    Status, Stopping, VERSION, id_letters,
+    MAX_FLOW_ROWS, PeerConnections, PeerPath, PeerRow, PeerState, Peers, RouteRow, RouteState,
+    Routes, Status, Stopping, VERSION, id_letters,
 };
 use conflux_proto::credential::{Advertise, Serial};
 use conflux_proto::id::AnchorKey;
@@ -154,6 +154,7 @@ impl Anchor {
             }),
             uptime_seconds: now.since(self.started).as_secs(),
             drain,
+            relay: Some(self.config.relay.to_string()),
             check: self.check_status(now),
             warnings: self.warnings(now),
         })
@@ -325,6 +326,14 @@ impl Anchor {
             let conn = self.peers.in_use(peer, &self.identity.key())?;
             self.quic.rtt(conn.id)
         };
+        let current = self.paths.lock().current(peer);
+        let remote = current
+            .map(|way| way.remote)
+            .or_else(|| view.path.map(|path| path.remote));
+        let path = current.map(|way| match Relayed::from_address(&way.remote) {
+            None => PeerPath::Direct,
+            Some(way) => PeerPath::Relay(self.id_of(way.relay)),
+        });
         Some(PeerRow {
             anchor: key.id().to_string(),
             overlay: key.overlay(&self.standing.realm),
@@ -335,21 +344,27 @@ impl Anchor {
             state,
             connections: self.connections_of(peer, &key),
             data,
-            reach: known.map_or(api::Reach::Unknown, |known| reach(known.advert().reach)),
+            reach: match path {
+                Some(PeerPath::Relay(_)) => api::Reach::RelayOnly,
+                Some(PeerPath::Direct) | None => {
+                    known.map_or(api::Reach::Unknown, |known| reach(known.advert().reach))
+                }
+            },
             rtt_micros: view
                 .rtt
                 .or_else(quic_rtt)
                 .and_then(|rtt| u64::try_from(rtt.as_micros()).ok()),
-            endpoint: self
-                .paths
-                .lock()
-                .current(peer)
-                .map(|way| way.remote)
-                .or_else(|| view.path.map(|path| path.remote)),
+            path,
+            endpoint: remote.filter(|remote| Relayed::from_address(remote).is_none()),
             packet_limit_bytes: view.limit_bytes.and_then(|bytes| u32::try_from(bytes).ok()),
             failed: view.is_failed,
             draining: known.is_some_and(|known| known.advert().draining),
         })
+    }
+
+    fn id_of(&self, peer: PeerIx) -> String {
+        let entry = self.peers.get(peer);
+        entry.map_or_else(String::new, |peer| peer.key.id().to_string())
     }
 
     fn connections_of(&self, peer: PeerIx, key: &AnchorKey) -> PeerConnections {

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use conflux_core::credential::{self, Member, Refused};
-use conflux_core::ids::PeerIx;
+use conflux_core::ids::{PeerIx, Relayed};
 use conflux_core::time::Mono;
 use conflux_proto::control::{
     Admitted, Decoded, Hello, Message, PROTOCOL_VERSION, Refusal, RefusalCode,
@@ -35,6 +35,11 @@ impl Anchor {
                 debug!(anchor = %key.id().short(), %reason, "connection closed");
                 if let Some(gone) = self.peers.remove_conn(conn, now) {
                     self.note_closed(&gone, &reason.to_string());
+                    if let Some(peer) = self.peers.known(&key)
+                        && !self.peers.is_connected(peer)
+                    {
+                        self.lose_relay(now, peer);
+                    }
                 }
             }
             QuicEvent::DialFailed { target, error } => match target {
@@ -154,7 +159,8 @@ impl Anchor {
             | Message::Pong(_)
             | Message::Resting(_)
             | Message::Revocations(_)
-            | Message::RevocationDigest(_) => {
+            | Message::RevocationDigest(_)
+            | Message::Relay(_) => {
                 self.refuse(conn, RefusalCode::Protocol, "a Hello must come first");
             }
         }
@@ -288,9 +294,16 @@ impl Anchor {
             return;
         };
         let (outgoing, remote) = (entry.outgoing, entry.remote);
-        info!(anchor = %key.id().short(), %remote, outgoing, "connected");
+        let anchor = key.id().short();
+        match Relayed::from_address(&remote) {
+            None => info!(%anchor, %remote, outgoing, "connected"),
+            Some(way) => {
+                info!(%anchor, relay = %self.short(way.relay), outgoing, "connected by a relay");
+            }
+        }
         self.note_clock(key, hello.unix_time);
-        if !outgoing && !self.was_reached {
+        let is_direct = Relayed::from_address(&remote).is_none();
+        if !outgoing && is_direct && !self.was_reached {
             self.was_reached = true;
             self.readvertise(now);
         }
@@ -358,6 +371,7 @@ impl Anchor {
             Message::Resting(resting) => self.take_resting(key, resting),
             Message::Revocations(said) => self.take_revocations(now, key, &said),
             Message::RevocationDigest(digest) => self.answer_revocation_digest(conn, &digest),
+            Message::Relay(said) => self.handle_relay(now, conn, key, &said),
             // A second Hello says nothing new; refusals were handled before.
             Message::Hello(_) | Message::Pong(_) | Message::Refused(_) => {}
         }

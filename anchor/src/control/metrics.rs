@@ -72,6 +72,12 @@ impl Anchor {
         );
         gauge(
             registry,
+            "relay_pairs",
+            "Pairs of anchors for which this one carries datagrams",
+            self.relays.pairs(now) as u64,
+        );
+        gauge(
+            registry,
             "draining",
             "Whether this anchor asks for no new flows",
             u64::from(self.drain.is_some()),
@@ -178,6 +184,18 @@ fn register_packets(registry: &mut Registry, counters: &Counters) {
         "frames_received",
         "Authentic frames received",
         counters.frames_received,
+    );
+    counter(
+        registry,
+        "relayed_datagrams",
+        "Datagrams carried for others",
+        counters.relayed_datagrams,
+    );
+    counter(
+        registry,
+        "relayed_bytes",
+        "Bytes carried for others, outer headers included",
+        counters.relayed_bytes,
     );
     let dropped: Family<ReasonLabel, Gauge<u64, AtomicU64>> = Family::default();
     for reason in DropReason::ALL {

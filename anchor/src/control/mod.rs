@@ -10,6 +10,7 @@
 //! | `peers` | numbers, connections, dial times |
 //! | `link` | connections: hello, admission, messages |
 //! | `discover` | places to knock: on the machine's links, and those the operator named |
+//! | `relay` | who carries for this anchor, and for whom it does |
 //! | `handshake` | data keys for each peer |
 //! | `gossip` | adverts and leaves: what is told to whom |
 //! | `trust`, `members` | revocations; the credentials known |
@@ -38,6 +39,7 @@ mod members;
 mod metrics;
 mod moved;
 mod peers;
+mod relay;
 mod reload;
 mod renew;
 mod routing;
@@ -51,7 +53,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use conflux_core::identity::Identity;
-use conflux_core::ids::PeerIx;
+use conflux_core::ids::{PeerIx, Relayed};
 use conflux_core::membership::Membership;
 use conflux_core::paths::Way;
 use conflux_core::plane::{Event, Path};
@@ -76,6 +78,7 @@ use discover::Insist;
 use drain::Draining;
 use host::{Facts, Host};
 use peers::Peers;
+use relay::Relays;
 use standing::Standing;
 
 pub(crate) use carry::{Asked, Carried};
@@ -136,6 +139,7 @@ pub(crate) struct Anchor {
     /// Who would not have this anchor, when and why.
     refused: Option<(Mono, String)>,
     clones: Clones,
+    relays: Relays,
     /// Peers of the last run that have not been heard of since.
     remembered: BTreeMap<PeerIx, AnchorKey>,
     adverts_changed: bool,
@@ -271,12 +275,18 @@ impl Anchor {
             Event::Roamed(peer, path) => {
                 let way = Way {
                     remote: path.remote,
-                    local: None,
+                    local: path.local,
                 };
                 self.paths.lock().roam(peer, way);
                 self.nudge(peer);
+                self.follow_roaming(now, peer, path);
             }
-            Event::Unanswered(peer) => self.nudge(peer),
+            Event::Unanswered(peer) => {
+                self.nudge(peer);
+                self.seek_relays_at_once(now, peer);
+            }
+            Event::TryPaths(_) => {}
+            Event::Measured(way, rtt) => self.handle_measured(now, way, rtt),
             Event::Failed {
                 peer,
                 moved,
@@ -322,6 +332,7 @@ impl Anchor {
         self.follow_discovery();
         self.run_membership(now);
         self.dial_due(now);
+        self.run_relays(now);
         self.release_draining(now).await;
         if now >= self.save_at {
             self.save_at = now + SAVE_EVERY;
@@ -346,6 +357,7 @@ impl Anchor {
             self.next_seed().filter(|_| !is_out),
             self.seeds_resolve_at.filter(|_| !is_out),
             self.look_at_draining,
+            self.relays.poll_timeout(),
             self.moves.due(),
         ]
         .into_iter()
@@ -402,15 +414,21 @@ impl Anchor {
             .unwrap_or_default()
     }
 
-    /// Returns the data thread's path for a peer's address; `None` without a socket for it.
-    fn path_to(&self, remote: SocketAddr) -> Option<Path> {
-        let socket = self
-            .sockets
-            .iter()
-            .position(|local| local.is_ipv4() == remote.is_ipv4())?;
+    /// Returns the data thread's path for a way to a peer; `None` without a socket for it.
+    fn path_to(&self, way: Way) -> Option<Path> {
+        if let Some(way) = Relayed::from_address(&way.remote) {
+            return Some(Path::relayed(way));
+        }
+        let is_bound = |local: &SocketAddr| Some(local.ip()) == way.local;
+        let serves = |local: &SocketAddr| local.is_ipv4() == way.remote.is_ipv4();
+        let mut sockets = self.sockets.iter();
+        let socket = sockets
+            .position(is_bound)
+            .or_else(|| self.sockets.iter().position(serves))?;
         Some(Path {
             socket: u8::try_from(socket).ok()?,
-            remote,
+            remote: way.remote,
+            local: way.local,
         })
     }
 
@@ -448,6 +466,7 @@ impl Anchor {
                 && let Some(key) = self.peers.get(peer).map(|peer| peer.key)
             {
                 self.quic.dial(DialTarget::Peer { peer, key });
+                self.seek_relays_after_dial(now, peer);
             }
         }
         if self.seeds_resolve_at.is_some_and(|at| now >= at) {

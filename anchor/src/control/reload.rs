@@ -81,6 +81,7 @@ impl Anchor {
             self.seeds_resolve_at = Some(now);
         }
         self.apply_check(now, false);
+        self.apply_relay_choice();
         self.readvertise(now);
         self.rebuild(now);
         Ok((reloaded, Applied::Already))
@@ -99,6 +100,7 @@ fn changes(before: &Config, after: &Config) -> Vec<String> {
         ("client_range", before.client_range != after.client_range),
         ("check", before.check != after.check),
         ("expose", before.expose != after.expose),
+        ("relay", before.relay != after.relay),
         ("boot_service", before.boot_service != after.boot_service),
         ("discovery", before.discovery != after.discovery),
         ("log_level", before.log_level != after.log_level),

@@ -5,8 +5,9 @@ use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 
 use conflux_core::identity::Identity;
-use conflux_core::ids::PeerIx;
+use conflux_core::ids::{PeerIx, Relayed};
 use conflux_core::membership::{Candidate, neighbours};
+use conflux_core::paths::{MAX_CANDIDATES, Way};
 use conflux_core::plane::{OWN_HOST, Path};
 use conflux_core::routes::{self, Claim, OwnFacts, PeerFacts, Routes, State};
 use conflux_core::time::Mono;
@@ -88,6 +89,7 @@ impl Anchor {
             .iter()
             .copied()
             .filter(|endpoint| self.is_outside(endpoint.ip()))
+            .filter(|endpoint| Relayed::from_address(endpoint).is_none())
             .collect();
         let current = {
             let mut paths = self.paths.lock();
@@ -101,19 +103,27 @@ impl Anchor {
                 .copied()
                 .filter(|at| !has_both || at.is_ipv6() == wants_v6)
                 .collect();
+            let relayed = self.relays.ways(peer);
+            let direct = MAX_CANDIDATES.saturating_sub(relayed.len());
+            let dialled: Vec<SocketAddr> = dialled
+                .into_iter()
+                .take(direct)
+                .chain(relayed.iter().map(|way| way.address()))
+                .collect();
             paths.set_candidates(peer, &dialled);
             paths.current(peer)
         };
+        let relayed = self.relays.ways(peer).iter().map(|way| way.address());
+        let others = usable
+            .iter()
+            .copied()
+            .chain(relayed)
+            .filter(|at| Some(*at) != current.map(|way| way.remote))
+            .map(Way::to);
         let all: Vec<Path> = current
-            .map(|way| way.remote)
             .into_iter()
-            .chain(
-                usable
-                    .iter()
-                    .copied()
-                    .filter(|at| Some(*at) != current.map(|way| way.remote)),
-            )
-            .filter_map(|remote| self.path_to(remote))
+            .chain(others)
+            .filter_map(|way| self.path_to(way))
             .collect();
         self.data
             .run(move |plane, now| plane.set_paths(now.mono, peer, &all));
@@ -125,7 +135,11 @@ impl Anchor {
         let advert = key.and_then(|key| self.membership.get(&key));
         let endpoints = match advert {
             Some(entry) => entry.advert().endpoints.clone(),
-            None => self.paths.lock().candidates(peer).to_vec(),
+            None => {
+                let mut known = self.paths.lock().candidates(peer).to_vec();
+                known.retain(|at| Relayed::from_address(at).is_none());
+                known
+            }
         };
         self.set_endpoints(peer, &endpoints);
     }

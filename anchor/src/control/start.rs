@@ -21,6 +21,7 @@ use super::drain::Draining;
 use super::gossip::Refreshes;
 use super::host::{Facts, Host};
 use super::peers::Peers;
+use super::relay::Relays;
 use super::routing::{own_facts, wanted};
 use super::standing::{Standing, random_bytes};
 use super::{Anchor, Carried, SAVE_EVERY};
@@ -94,6 +95,7 @@ pub(crate) async fn start(
     let mut plane = match past.take_plane(config.client_range) {
         Some(mut plane) => {
             plane.set_own(own);
+            plane.remove_all_legs();
             plane
         }
         None => {
@@ -110,6 +112,7 @@ pub(crate) async fn start(
         sockets: sockets.data,
         plane,
         strays: quic.strays,
+        carries: quic.carries,
     })
     .context("cannot start the data thread")?;
     let (resolver, resolved) = mpsc::channel(4);
@@ -146,6 +149,7 @@ pub(crate) async fn start(
         last_join_error: None,
         refused: None,
         clones: past.clones,
+        relays: Relays::default(),
         remembered: past.remembered,
         adverts_changed: false,
         digest_at: now.mono + DIGEST_INTERVAL,
@@ -171,6 +175,7 @@ pub(crate) async fn start(
         anchor.load_adverts(now.mono);
     }
     anchor.apply_check(now.mono, is_first || was_withdrawn);
+    anchor.apply_relay_choice();
     anchor.readvertise(now.mono);
     anchor.rebuild(now.mono);
     info!(

@@ -7,6 +7,7 @@
 //! full an event is dropped and counted, never waited for.
 
 mod deliver;
+mod forward;
 mod send;
 mod spin;
 mod thread;
@@ -25,7 +26,7 @@ use conflux_core::time::Now;
 use tokio::sync::{mpsc, oneshot};
 
 use crate::poll::Waker;
-use crate::quic::StraySender;
+use crate::quic::{Carries, StraySender};
 use crate::tun::Tun;
 use crate::udp::DataSocket;
 use thread::Thread;
@@ -67,6 +68,8 @@ pub struct DataParts {
     pub spin: Duration,
     /// Where QUIC datagrams go that came by a data socket.
     pub strays: StraySender,
+    /// QUIC datagrams for peers that relays reach.
+    pub carries: Carries,
 }
 
 /// The control loop's hand on the thread. Dropping it stops the thread.
@@ -86,6 +89,7 @@ pub fn start(parts: DataParts) -> io::Result<(DataHandle, mpsc::Receiver<Notice>
     let (commands, inbox): (_, Receiver<Command>) = sync_channel(COMMANDS);
     let (events, outbox) = mpsc::channel(EVENTS);
     let waker = Waker::new()?;
+    parts.carries.wake(waker.clone());
     let lost_events = Arc::new(AtomicU64::new(0));
     let thread = Thread::new(parts, inbox, waker.clone(), events, lost_events.clone())?;
     let thread = std::thread::Builder::new()

@@ -5,8 +5,8 @@ use conflux_core::ids::PeerIx;
 use conflux_core::packet::{
     Checksum, Cut, Offload, Segmentation, Uncuttable, fragment_ipv4, fragment_small,
 };
-use conflux_core::plane::{DropReason, Path, Plane};
-use conflux_core::session::{MAX_FRAME_OVERHEAD, Sealer, SentAt};
+use conflux_core::plane::{DropReason, Path, Plane, Sealing as FrameSealer};
+use conflux_core::session::SentAt;
 use conflux_core::time::Now;
 use conflux_proto::frame::{Flags, FrameType, OVERHEAD_BYTES};
 
@@ -156,7 +156,8 @@ impl Link<'_> {
         self.note_lost(batch.lost);
     }
 
-    fn note_lost(&mut self, lost: Lost) {
+    /// Tells the state machine what the kernel did not take.
+    pub(super) fn note_lost(&mut self, lost: Lost) {
         for _ in 0..lost.frames {
             self.plane.note_drop(DropReason::SendFailed);
         }
@@ -170,7 +171,7 @@ impl Link<'_> {
 /// What sealing pieces one after the other takes.
 struct Sealing<'a, 'k> {
     batch: Batch,
-    sealer: &'a mut Sealer<'k>,
+    sealer: &'a mut FrameSealer<'k>,
     transmit: &'a mut Transmit,
     sockets: &'a mut [DataSocket],
 }
@@ -209,12 +210,12 @@ impl Batch {
 
     fn seal(
         &mut self,
-        sealer: &mut Sealer<'_>,
+        sealer: &mut FrameSealer<'_>,
         transmit: &mut Transmit,
         sockets: &mut [DataSocket],
         piece: &[u8],
     ) -> Result<(), DropReason> {
-        let (room, lost) = transmit.room(sockets, self.path, piece.len() + MAX_FRAME_OVERHEAD);
+        let (room, lost) = transmit.room(sockets, self.path, piece.len() + sealer.overhead_bytes());
         self.lost.add(lost);
         let sealed = sealer.seal(FrameType::Data, self.flags, piece, room);
         let (bytes, at) = sealed.ok_or(DropReason::NoSession)?;

@@ -7,22 +7,25 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, TryRecvError};
 use std::time::Duration;
 
+use conflux_core::ids::Relayed;
 use conflux_core::packet::{BadOffload, Offload, Packet, checksum};
 use conflux_core::paths::Way;
-use conflux_core::plane::{DropReason, Head, Output, Path, Plane, Received, ToPeer};
+use conflux_core::plane::{Carried, DropReason, Head, Output, Path, Plane, Received, ToPeer};
 use conflux_core::time::{Mono, Now};
 use conflux_proto::frame::HEADER_BYTES;
+use conflux_proto::relay::{OUTER_BYTES, is_outer};
 use tokio::sync::mpsc;
 use tracing::{error, trace, warn};
 
 use super::deliver::Deliver;
+use super::forward::Forward;
 use super::send::{Link, Outgoing};
 use super::spin::Spin;
-use super::transmit::Transmit;
+use super::transmit::{Lost, Transmit};
 use super::{Command, DataParts, Notice};
 use crate::clock;
 use crate::poll::{Poller, Ready, Waker};
-use crate::quic::StraySender;
+use crate::quic::{Carries, StraySender};
 use crate::tun::{self, PLAIN_VIRTIO, ReadBuffer, Tun, WriteError};
 use crate::udp::{DataSocket, MAX_RUNS, MAX_SEGMENTS, RecvBatch, is_stray};
 
@@ -41,6 +44,7 @@ pub(super) struct Thread {
     sockets: Vec<DataSocket>,
     plane: Plane,
     strays: StraySender,
+    carries: Carries,
     inbox: Receiver<Command>,
     waker: Waker,
     poller: Poller,
@@ -50,6 +54,7 @@ pub(super) struct Thread {
     read: ReadBuffer,
     batch: RecvBatch,
     transmit: Transmit,
+    forward: Forward,
     deliver: Deliver,
     /// Packets come faster than one by one: asking for more than one is worth a system call that
     /// may bring nothing.
@@ -81,6 +86,7 @@ impl Thread {
             sockets: parts.sockets,
             plane: parts.plane,
             strays: parts.strays,
+            carries: parts.carries,
             inbox,
             waker,
             poller,
@@ -90,6 +96,7 @@ impl Thread {
             read: ReadBuffer::new(),
             batch: RecvBatch::new(),
             transmit: Transmit::new(),
+            forward: Forward::default(),
             deliver,
             host_is_busy: false,
             peers_are_busy: false,
@@ -166,9 +173,16 @@ impl Thread {
             match self.inbox.try_recv() {
                 Ok(Command::Run(job)) => job(&mut self.plane, now),
                 Ok(Command::Stop) | Err(TryRecvError::Disconnected) => return Go::End,
-                Err(TryRecvError::Empty) => return Go::On,
+                Err(TryRecvError::Empty) => break,
             }
         }
+        while let Some((to, mut datagram)) = self.carries.next() {
+            match self.plane.wrap(to, &mut datagram) {
+                Ok(path) => self.link(now).send_frame(path, &datagram),
+                Err(reason) => self.plane.note_drop(reason),
+            }
+        }
+        Go::On
     }
 
     fn take_host_packets(&mut self, now: Now) -> Go {
@@ -265,13 +279,43 @@ impl Thread {
             let from = Path {
                 socket,
                 remote: run.source,
+                local: run.local,
             };
+            if Relayed::from_address(&run.source).is_some() {
+                // No network has such addresses: it is made to look like a relay's.
+                continue;
+            }
             for (start, bytes) in run.datagrams() {
+                let datagram = &mut memory[start..start + bytes];
+                let (from, start, bytes) = if datagram.first().copied().is_some_and(is_outer) {
+                    match self.plane.receive_outer(now, from, datagram) {
+                        Carried::Inside(path) => (path, start + OUTER_BYTES, bytes - OUTER_BYTES),
+                        Carried::Onward(path) => {
+                            let place = (start, bytes);
+                            let sockets = &mut self.sockets;
+                            let lost = self.forward.push(sockets, memory, path, place);
+                            note_lost(
+                                &mut self.plane,
+                                &mut self.transmit,
+                                &mut self.sockets,
+                                now,
+                                lost,
+                            );
+                            continue;
+                        }
+                        Carried::Dropped(reason) => {
+                            trace!(reason = reason.as_str(), "relayed datagram dropped");
+                            continue;
+                        }
+                    }
+                } else {
+                    (from, start, bytes)
+                };
                 let datagram = &mut memory[start..start + bytes];
                 if is_stray(datagram) {
                     let way = Way {
-                        remote: run.source,
-                        local: None,
+                        remote: from.remote,
+                        local: from.local,
                     };
                     self.strays.give(way, datagram);
                     continue;
@@ -310,6 +354,14 @@ impl Thread {
                     .push(&mut self.plane, peer, flags, place.start, packet);
             }
         }
+        let lost = self.forward.flush(&mut self.sockets, memory);
+        note_lost(
+            &mut self.plane,
+            &mut self.transmit,
+            &mut self.sockets,
+            now,
+            lost,
+        );
         if self
             .deliver
             .drain(&mut self.plane, &mut self.tun, now, memory)
@@ -424,4 +476,21 @@ impl Thread {
             now,
         }
     }
+}
+
+/// Tells the state machine what the kernel did not take, while a batch is lent out.
+fn note_lost(
+    plane: &mut Plane,
+    transmit: &mut Transmit,
+    sockets: &mut [DataSocket],
+    now: Now,
+    lost: Lost,
+) {
+    Link {
+        plane,
+        transmit,
+        sockets,
+        now,
+    }
+    .note_lost(lost);
 }

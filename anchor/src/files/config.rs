@@ -17,6 +17,7 @@ use toml_edit::{Array, DocumentMut, Item, Value};
 use super::atomic;
 use super::check_spec::CheckSpec;
 use super::layout::Layout;
+use super::relay_choice::RelayChoice;
 use super::settings::{
     BadValue, DEFAULT_PORT, Endpoint, InterfaceName, Ipv4Choice, LogFormat, LogLevel, Opening,
     TaintSet, ipv4_text, parse_client_range, parse_endpoint, parse_ipv4, parse_listen,
@@ -60,6 +61,8 @@ pub struct Config {
     pub expose: Vec<Opening>,
     /// Whether anchors on the machine's own links are looked for, and told of this one.
     pub discovery: bool,
+    /// Whether this anchor carries datagrams for others, and how much.
+    pub relay: RelayChoice,
     /// Whether `up` registers the boot service.
     pub boot_service: bool,
     /// How long the data thread looks for packets before it sleeps; zero: not at all. At most a
@@ -135,6 +138,7 @@ impl Default for Config {
             check: None,
             expose: Vec::new(),
             discovery: true,
+            relay: RelayChoice::default(),
             boot_service: true,
             spin: Duration::ZERO,
             log_level: LogLevel::default(),
@@ -303,6 +307,7 @@ impl Config {
             }
             "expose" => self.expose = list(item, parse_opening)?,
             "discovery" => self.discovery = boolean(item)?,
+            "relay" => self.relay = string(item)?.parse()?,
             "boot_service" => self.boot_service = boolean(item)?,
             "spin_us" => {
                 let micros = item.as_integer().and_then(|us| u64::try_from(us).ok());
@@ -334,7 +339,7 @@ impl Config {
         Ok(document.to_string())
     }
 
-    fn values(&self) -> [(&'static str, Value); 14] {
+    fn values(&self) -> [(&'static str, Value); 15] {
         let ipv4 = self
             .ipv4
             .as_ref()
@@ -354,6 +359,7 @@ impl Config {
             ("check", check.into()),
             ("expose", array(&self.expose)),
             ("discovery", self.discovery.into()),
+            ("relay", self.relay.to_string().into()),
             ("boot_service", self.boot_service.into()),
             ("spin_us", (self.spin.as_micros() as i64).into()),
             ("log_level", self.log_level.as_str().into()),

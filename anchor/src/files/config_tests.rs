@@ -50,6 +50,7 @@ fn what_was_saved_is_read_back() {
             parse_opening("udp:5-9").unwrap(),
         ],
         discovery: false,
+        relay: "20mbit".parse().unwrap(),
         boot_service: false,
         spin: Duration::from_micros(50),
         log_level: LogLevel::Debug,

@@ -7,6 +7,7 @@ mod check_spec;
 mod config;
 mod layout;
 mod leases;
+mod relay_choice;
 pub mod settings;
 mod state;
 
@@ -14,4 +15,5 @@ pub use check_spec::CheckSpec;
 pub use config::{Config, ConfigError};
 pub use layout::Layout;
 pub use leases::SavedLease;
+pub use relay_choice::RelayChoice;
 pub use state::{InstallLock, State, StateError, StateFile};

@@ -30,6 +30,7 @@ use tokio::runtime::Handle;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 use zeroize::Zeroizing;
 
+mod carried;
 mod connection;
 mod dial;
 mod handle;
@@ -39,6 +40,7 @@ mod socket;
 mod strangers;
 mod tls;
 
+pub use carried::{Carries, Carry};
 pub(crate) use connection::readable;
 pub use handle::QuicHandle;
 pub use socket::{SharedPaths, StraySender};
@@ -248,6 +250,8 @@ pub struct Quic {
     pub events: mpsc::Receiver<QuicEvent>,
     /// For the data thread.
     pub strays: StraySender,
+    /// For the data thread, too.
+    pub carries: Carries,
 }
 
 /// Starts the endpoint and its tasks on the tokio runtime around the call.
@@ -261,7 +265,8 @@ pub fn start(options: QuicOptions) -> io::Result<Quic> {
         paths,
     } = options;
     let runtime = Handle::try_current().map_err(io::Error::other)?;
-    let (mux, strays) = socket::Mux::new(sockets, paths.clone())?;
+    let (carry, carries) = carried::carries();
+    let (mux, strays) = socket::Mux::new(sockets, paths.clone(), carry)?;
     let mux = Arc::new(mux);
     let own = identity.key();
     let mut endpoint_config = EndpointConfig::default();
@@ -295,6 +300,7 @@ pub fn start(options: QuicOptions) -> io::Result<Quic> {
         handle: QuicHandle::new(shared),
         events: receiver,
         strays,
+        carries,
     })
 }
 
@@ -342,7 +348,10 @@ fn transport(streams: u32) -> TransportConfig {
         .max_idle_timeout(Some(
             IdleTimeout::try_from(IDLE).expect("75 s is a valid idle timeout"),
         ))
-        .enable_segmentation_offload(false);
+        .enable_segmentation_offload(false)
+        // No datagram of more than 1200 bytes: behind the headers of a relay, UDP and IPv6 that is
+        // what the smallest underlay takes, so a connection may move to any path at any time.
+        .mtu_discovery_config(None);
     config
 }
 

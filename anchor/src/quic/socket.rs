@@ -14,6 +14,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use conflux_core::gate::{Gate, Opening};
+use conflux_core::ids::Relayed;
 use conflux_core::paths::{Paths, Way, is_made_up};
 use conflux_core::time::Mono;
 use nix::errno::Errno;
@@ -24,6 +25,8 @@ use quinn::udp::{RecvMeta, Transmit, UdpSocketState};
 use quinn::{AsyncUdpSocket, UdpPoller};
 use tokio::io::Interest;
 use tokio::sync::mpsc;
+
+use super::carried::CarrySender;
 
 /// QUIC datagrams the data thread may have handed over and quinn not yet taken; a glued burst
 /// holds at most 64. More are dropped, and QUIC sends them again.
@@ -105,6 +108,7 @@ pub(super) struct Mux {
     /// Guards the counts of openings; taken per batch, after the ways and never across a call.
     gate: Mutex<Gate>,
     strays: Mutex<mpsc::Receiver<Stray>>,
+    carry: CarrySender,
     /// The port asked first at the next receive, so that a busy one does not starve the others.
     turn: AtomicUsize,
 }
@@ -120,6 +124,7 @@ impl Mux {
     pub(super) fn new(
         sockets: Vec<UdpSocket>,
         paths: SharedPaths,
+        carry: CarrySender,
     ) -> io::Result<(Self, StraySender)> {
         if sockets.is_empty() {
             return Err(io::Error::new(
@@ -141,6 +146,7 @@ impl Mux {
             paths,
             gate: Mutex::new(Gate::new(u64::from_ne_bytes(seed))),
             strays: Mutex::new(strays),
+            carry,
             turn: AtomicUsize::new(0),
         };
         Ok((
@@ -211,14 +217,17 @@ impl Mux {
         self.gate.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Puts the addresses quinn knows into a received batch and blanks what is not QUIC, and
-    /// openings of connections beyond what is allowed: quinn would work for each of them.
-    fn translate(&self, bufs: &[IoSliceMut<'_>], metas: &mut [RecvMeta]) {
+    /// Puts the addresses quinn knows into a received batch and blanks what is not QUIC, what the
+    /// network brought from addresses that no network has, and openings of connections beyond what
+    /// is allowed: quinn would work for each of them.
+    fn translate(&self, bufs: &[IoSliceMut<'_>], metas: &mut [RecvMeta], from: Origin) {
         let now = now();
         let mut paths = self.paths.lock();
         let mut gate = self.lock_gate();
         for (buf, meta) in bufs.iter().zip(metas) {
-            let is_quic = meta.len > 0 && buf.first().is_some_and(|first| first & 0xC0 != 0);
+            let pretends = from == Origin::Network && Relayed::from_address(&meta.addr).is_some();
+            let is_quic =
+                meta.len > 0 && !pretends && buf.first().is_some_and(|first| first & 0xC0 != 0);
             let way = Way {
                 remote: meta.addr,
                 local: meta.dst_ip,
@@ -244,6 +253,10 @@ impl Mux {
     }
 
     fn send(&self, way: Way, contents: &[u8]) -> Result<(), WouldBlock> {
+        if Relayed::from_address(&way.remote).is_some() {
+            self.carry.give(way.remote, contents);
+            return Ok(());
+        }
         let ports = self.ports();
         let Some(port) = port_for(&ports, way) else {
             tracing::trace!(remote = %way.remote, "no control socket of that family, dropped");
@@ -262,6 +275,13 @@ fn port_for(ports: &[Port], way: Way) -> Option<&Port> {
         .find(at_local)
         .or_else(|| mine().find(anywhere))
         .or_else(|| mine().next())
+}
+
+/// Who brought a datagram: the data thread has checked by whom a relay let it be carried.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Origin {
+    Network,
+    DataThread,
 }
 
 /// The socket's buffer is full; quinn asks again.
@@ -426,12 +446,12 @@ impl AsyncUdpSocket for Mux {
         let sources = ports.len() + 1;
         let first = self.turn.fetch_add(1, Ordering::Relaxed);
         for offset in 0..sources {
-            let received = match ports.get(first.wrapping_add(offset) % sources) {
-                Some(port) => port.poll_recv(cx, bufs, metas),
-                None => self.poll_strays(cx, bufs, metas),
+            let (from, received) = match ports.get(first.wrapping_add(offset) % sources) {
+                Some(port) => (Origin::Network, port.poll_recv(cx, bufs, metas)),
+                None => (Origin::DataThread, self.poll_strays(cx, bufs, metas)),
             };
             if let Poll::Ready(count) = received {
-                self.translate(bufs, &mut metas[..count]);
+                self.translate(bufs, &mut metas[..count], from);
                 return Poll::Ready(Ok(count));
             }
         }

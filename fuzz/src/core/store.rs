@@ -74,7 +74,8 @@ impl Core {
             | Message::Noise2(_)
             | Message::Ping(_)
             | Message::Pong(_)
-            | Message::Resting(_) => {}
+            | Message::Resting(_)
+            | Message::Relay(_) => {}
         }
     }
 

@@ -13,19 +13,25 @@
 //! closes. To one whose credential lacks its admission, a member answers [`Admitted`] first.
 
 mod digest;
+mod numbered;
+mod relay;
 mod revoked;
 
 pub use digest::{Digest, DigestEntry, Turn};
+pub use relay::{
+    RELAY_KEYS_BYTES, Relay, RelayAsk, RelayGrant, RelayRefusal, RelayRefused, RelayWanted,
+};
 pub use revoked::{RevocationDigest, Revocations};
 
 use minicbor::bytes::ByteVec;
-use minicbor::{Decode, Decoder, Encode, Encoder};
+use minicbor::{Decode, Decoder, Encode};
 use thiserror::Error;
 
 use crate::advert::{Leave, SignedAdvert};
 use crate::credential::Credential;
 use crate::id::RealmId;
 use crate::signed::{self, Signed};
+use numbered::numbered;
 
 /// Bytes of the length in front of a message.
 pub const PREFIX_BYTES: usize = 4;
@@ -63,6 +69,8 @@ pub enum Message {
     Revocations(Revocations),
     /// Which revocations the sender has, so that the receiver can send the others.
     RevocationDigest(RevocationDigest),
+    /// To a relay or from one.
+    Relay(Relay),
 }
 
 /// Who speaks.
@@ -228,6 +236,10 @@ impl Message {
             Self::Resting(resting) => body(20, resting),
             Self::Revocations(revocations) => body(11, revocations),
             Self::RevocationDigest(digest) => body(12, digest),
+            Self::Relay(Relay::Ask(ask)) => body(30, ask),
+            Self::Relay(Relay::Wanted(wanted)) => body(31, wanted),
+            Self::Relay(Relay::Grant(grant)) => body(32, grant),
+            Self::Relay(Relay::Refused(refused)) => body(33, refused),
         };
         #[cfg(feature = "next")]
         let bytes = crate::next::grow_message(bytes);
@@ -316,55 +328,24 @@ fn decode(bytes: &[u8]) -> Result<Decoded, minicbor::decode::Error> {
         20 => Message::Resting(d.decode()?),
         11 => Message::Revocations(d.decode()?),
         12 => Message::RevocationDigest(d.decode()?),
+        30 => Message::Relay(Relay::Ask(d.decode()?)),
+        31 => Message::Relay(Relay::Wanted(d.decode()?)),
+        32 => Message::Relay(Relay::Grant(d.decode()?)),
+        33 => Message::Relay(Relay::Refused(d.decode()?)),
         kind => return Ok(Decoded::Unknown { kind }),
     }))
 }
 
-impl RefusalCode {
-    const fn number(self) -> u32 {
-        match self {
-            Self::Version => 1,
-            Self::Realm => 2,
-            Self::Credential => 3,
-            Self::Expired => 4,
-            Self::TicketExpired => 5,
-            Self::Revoked => 6,
-            Self::Protocol => 7,
-            Self::Busy => 8,
-            Self::Other(number) => number,
-        }
-    }
-
-    const fn from_number(number: u32) -> Self {
-        match number {
-            1 => Self::Version,
-            2 => Self::Realm,
-            3 => Self::Credential,
-            4 => Self::Expired,
-            5 => Self::TicketExpired,
-            6 => Self::Revoked,
-            7 => Self::Protocol,
-            8 => Self::Busy,
-            _ => Self::Other(number),
-        }
-    }
-}
-
-impl<C> Encode<C> for RefusalCode {
-    fn encode<W: minicbor::encode::Write>(
-        &self,
-        e: &mut Encoder<W>,
-        _: &mut C,
-    ) -> Result<(), minicbor::encode::Error<W::Error>> {
-        e.u32(self.number())?.ok()
-    }
-}
-
-impl<'b, C> Decode<'b, C> for RefusalCode {
-    fn decode(d: &mut Decoder<'b>, _: &mut C) -> Result<Self, minicbor::decode::Error> {
-        d.u32().map(Self::from_number)
-    }
-}
+numbered!(RefusalCode {
+    Version = 1,
+    Realm = 2,
+    Credential = 3,
+    Expired = 4,
+    TicketExpired = 5,
+    Revoked = 6,
+    Protocol = 7,
+    Busy = 8,
+});
 
 #[cfg(test)]
 mod tests;

@@ -109,6 +109,13 @@ proptest! {
     }
 
     #[test]
+    fn any_body_of_a_later_kind_is_read_or_refused(kind in 24_u8..48, bytes: Vec<u8>) {
+        let mut message = vec![0x82, 0x18, kind];
+        message.extend(bytes);
+        let _ = Message::decode(&message);
+    }
+
+    #[test]
     fn a_damaged_message_is_read_or_refused(
         which in any::<prop::sample::Index>(),
         at in any::<prop::sample::Index>(),
@@ -196,6 +203,28 @@ fn messages() -> Vec<Message> {
             }],
         }),
         Message::RevocationDigest(RevocationDigest::new(Turn::Answer, 1, u64::MAX, [7, 9])),
+        Message::Relay(Relay::Ask(RelayAsk { far: key, index: 7 })),
+        Message::Relay(Relay::Wanted(RelayWanted { far: key })),
+        Message::Relay(Relay::Grant(RelayGrant {
+            far: key,
+            index: 7,
+            receiver: u32::MAX,
+            seconds: 120,
+            keys: Some(vec![5; RELAY_KEYS_BYTES].into()),
+            rtt_micros: Some(20_000),
+        })),
+        Message::Relay(Relay::Grant(RelayGrant {
+            far: key,
+            index: 7,
+            receiver: 8,
+            seconds: 120,
+            keys: None,
+            rtt_micros: None,
+        })),
+        Message::Relay(Relay::Refused(RelayRefused {
+            far: key,
+            why: RelayRefusal::Other(70),
+        })),
     ]
 }
 

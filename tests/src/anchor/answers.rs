@@ -27,6 +27,8 @@ pub struct RouteRow {
 /// One row of `peers`.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct PeerRow {
+    /// The full id of the anchor that carries, when it is reached by a relay.
+    pub relay: Option<String>,
     /// Full id.
     pub anchor: String,
     /// `connected`, `connecting`, `known`, `lost`.
@@ -109,6 +111,7 @@ impl Anchor {
     /// Returns the rows of `peers`.
     pub fn peers(&self) -> Vec<PeerRow> {
         let read = |row: &Value| PeerRow {
+            relay: row["path"]["relay"].as_str().map(str::to_owned),
             anchor: text(row, "anchor"),
             state: text(row, "state"),
             ipv4: row["ipv4"].as_str().map(str::to_owned),

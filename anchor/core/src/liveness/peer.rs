@@ -299,6 +299,10 @@ impl Peer {
         self.last_heard
     }
 
+    pub(super) fn asked_at(&self, probe: u64) -> Option<Mono> {
+        self.open.sent_at(probe)
+    }
+
     pub(super) const fn proven_until(&self) -> Option<Mono> {
         self.proven_until
     }
@@ -335,6 +339,15 @@ impl Peer {
         // The proof left the peer half a round trip ago.
         let is_early = now < self.last_sent + CONFIRM_DELAY + self.rtt / 2;
         self.must_confirm = self.count.is_none() && is_early && !self.is_failed();
+    }
+
+    /// Starts a running count anew; returns whether there was one.
+    pub(super) fn start_anew(&mut self, now: Mono, anew: Mono) -> bool {
+        let is_counting = self.count.is_some();
+        if is_counting {
+            self.update_count(now, anew);
+        }
+        is_counting
     }
 
     /// Starts, keeps or ends the count, as the oldest unanswered packet or watch probe has it.

@@ -1,6 +1,9 @@
 //! Which sizes a round of probes asks for.
 
+use conflux_proto::relay::OUTER_BYTES;
 use smallvec::SmallVec;
+
+use super::BASE_BYTES;
 
 /// Most sizes asked for at once: the usual ones, 9000 bytes, and the ceiling.
 pub(super) const SLOTS: usize = USUAL.len() + 1;
@@ -15,13 +18,21 @@ const USUAL: [u16; 9] = [1280, 1340, 1380, 1420, 1460, 1480, 1492, 1500, 9000];
 /// Sizes asked for at once where nothing usual is left to ask for.
 const EVEN_SIZES: usize = 8;
 
-/// The IP version that carries the frames, which decides how much of an MTU is left.
+/// What a relay's header takes.
+const OUTER: u16 = OUTER_BYTES as u16;
+
+/// The IP version that carries the frames and whether a relay does, which decides how much of an
+/// MTU is left.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Underlay {
     /// Frames in IPv4.
     Ipv4,
     /// Frames in IPv6.
     Ipv6,
+    /// Frames behind an outer header in IPv4, as far as the relay.
+    RelayedIpv4,
+    /// Frames behind an outer header in IPv6, as far as the relay.
+    RelayedIpv6,
 }
 
 impl Underlay {
@@ -30,6 +41,17 @@ impl Underlay {
         match self {
             Self::Ipv4 => 20 + 8 + 32,
             Self::Ipv6 => 40 + 8 + 32,
+            Self::RelayedIpv4 => 20 + 8 + 32 + OUTER,
+            Self::RelayedIpv6 => 40 + 8 + 32 + OUTER,
+        }
+    }
+
+    /// Returns what is taken to pass before anything was measured: all that 1280 bytes of either IP
+    /// version leave, whichever there may be behind a relay.
+    pub(super) const fn base_bytes(self) -> u16 {
+        match self {
+            Self::Ipv4 | Self::Ipv6 => BASE_BYTES as u16,
+            Self::RelayedIpv4 | Self::RelayedIpv6 => BASE_BYTES as u16 - OUTER,
         }
     }
 }
@@ -74,6 +96,10 @@ mod tests {
         assert_eq!(
             first(Underlay::Ipv4, 1200, 1421)[..],
             [1220, 1280, 1320, 1360, 1400, 1420]
+        );
+        assert_eq!(
+            first(Underlay::RelayedIpv4, 1168, 1421)[..],
+            [1188, 1248, 1288, 1328, 1368, 1388, 1400, 1408, 1420]
         );
         assert_eq!(first(Underlay::Ipv6, 1412, 8921)[..], [1420, 8920]);
         assert_eq!(first(Underlay::Ipv6, 1420, 9137)[..], [8920, 9136]);

@@ -44,8 +44,6 @@ const MIN_WAIT: Duration = Duration::from_millis(120);
 const MAX_WAIT: Duration = Duration::from_secs(2);
 const FIRST_WAIT: Duration = Duration::from_millis(400);
 
-const BASE: u16 = BASE_BYTES as u16;
-
 /// What a change may use of the owner.
 pub(super) struct Tools<'a> {
     pub(super) peer: PeerIx,
@@ -84,7 +82,9 @@ struct Search {
     used: usize,
     /// The smallest size known not to pass.
     too_big: u16,
-    /// Probes of the base size, the last of each try.
+    /// The size that the path is taken to pass in any case.
+    base_bytes: u16,
+    /// Probes of that size, the last of each try.
     base: [u64; SEARCH_TRIES],
     /// Anything was answered since the search began.
     is_answered: bool,
@@ -118,7 +118,7 @@ impl PathMtu {
         Self {
             underlay,
             ceiling,
-            limit: BASE,
+            limit: underlay.base_bytes(),
             search: None,
             confirm: None,
             confirm_at: now,
@@ -137,7 +137,7 @@ impl PathMtu {
     /// Begins to confirm the limit, unless that is under way or there is nothing to confirm.
     pub(super) fn confirm(&mut self, now: Mono, tools: &mut Tools<'_>) {
         self.owes_confirm = false;
-        if self.confirm.is_some() || self.limit == BASE {
+        if self.confirm.is_some() || self.limit == self.base() {
             return;
         }
         let mut confirm = Confirm {
@@ -174,7 +174,7 @@ impl PathMtu {
 
     pub(super) fn handle_refused(&mut self, now: Mono, bytes: u16, tools: &mut Tools<'_>) {
         if self.limit >= bytes {
-            self.limit = BASE;
+            self.limit = self.base();
             self.confirm = None;
             self.search_below(now, bytes, tools);
             return;
@@ -234,6 +234,10 @@ impl PathMtu {
         }
     }
 
+    const fn base(&self) -> u16 {
+        self.underlay.base_bytes()
+    }
+
     /// Returns whether packets of `largest_bytes` give rise to anything now.
     pub(super) fn is_due(&self, now: Mono, largest_bytes: usize) -> bool {
         if largest_bytes < LARGE_BYTES {
@@ -241,8 +245,8 @@ impl PathMtu {
         }
         let wants_confirm = (now >= self.confirm_at || !self.owes_confirm)
             && self.confirm.is_none()
-            && largest_bytes > BASE_BYTES
-            && self.limit > BASE;
+            && largest_bytes > usize::from(self.base())
+            && self.limit > self.base();
         wants_confirm || self.wants_raise(now)
     }
 
@@ -286,6 +290,7 @@ impl PathMtu {
             asked: [Asked::default(); SLOTS],
             used: sizes.len(),
             too_big,
+            base_bytes: self.base(),
             base: [0; SEARCH_TRIES],
             is_answered,
             tries: 0,
@@ -352,7 +357,7 @@ impl PathMtu {
         let has_shrunk = confirm.is_small_answered;
         self.confirm = None;
         if has_shrunk {
-            self.limit = BASE;
+            self.limit = self.base();
             self.search(now, tools);
         } else {
             self.rtt.back_off();
@@ -406,7 +411,7 @@ impl Search {
                 self.due = self.due.min(now + OVERTAKEN);
             }
             self.is_answered = true;
-            return Some(BASE);
+            return Some(self.base_bytes);
         }
         let bytes = self.asked().iter().find(|asked| asked.id == id)?.bytes;
         self.is_answered = true;
@@ -427,7 +432,7 @@ impl Search {
             }
         }
         let base = tools.ids.u64(..);
-        tools.send(base, BASE_BYTES);
+        tools.send(base, usize::from(self.base_bytes));
         self.base[self.tries] = base;
         self.tries += 1;
         self.due = now + wait;

@@ -77,6 +77,10 @@ closed_list! {
         Replayed => "replayed",
         /// A frame that does not authenticate.
         NotAuthentic => "not-authentic",
+        /// To be carried, or carried here, without a lease.
+        NoLease => "no-lease",
+        /// To be carried, above what this anchor may carry.
+        RelayLimit => "relay-limit",
         /// An authentic frame whose packet is no valid IP packet.
         MalformedInner => "malformed-inner",
         /// The kernel did not take the datagram.
@@ -103,6 +107,10 @@ pub struct Counters {
     pub frames_sent: u64,
     /// Authentic frames received.
     pub frames_received: u64,
+    /// Datagrams carried for others.
+    pub relayed_datagrams: u64,
+    /// Their bytes, outer headers included.
+    pub relayed_bytes: u64,
     /// Connections reset because their flow moved or lost its last holder.
     pub resets: u64,
     /// SYNs sent again to the new holder.

@@ -3,10 +3,8 @@
 //! one ([`Plane::receive`]); packets come back joined ([`Plane::from_peer`]).
 
 use std::net::{IpAddr, SocketAddr};
-use std::time::Duration;
 
 use conflux_proto::frame::{Echo, Flags, FrameType, Probe, Received as Progress};
-use smallvec::SmallVec;
 
 use super::{Head, OWN_HOST, Output, Path, Plane, name_by_quote, position, reset_numbers};
 use crate::connections::{Inbound, WireKey};
@@ -20,10 +18,6 @@ use crate::reason::Reason;
 use crate::session::OpenFailed;
 use crate::time::{Mono, Now};
 use crate::translate::{four_to_six, rewrite_destination, rewrite_source, spelled};
-
-/// A path takes over from the one in use only when that was silent for this long, so that two
-/// paths that both work never alternate.
-pub(super) const ROAM_AFTER: Duration = Duration::from_secs(1);
 
 /// What a frame was.
 #[derive(Debug)]
@@ -72,7 +66,7 @@ impl Plane {
         let plaintext = opened.plaintext;
         self.counters.frames_received += 1;
         self.liveness.handle_heard(now.mono, peer);
-        self.heard_by(now.mono, peer, from);
+        self.heard_frame(now.mono, peer, from, header.kind);
         if confirms && !self.sizes.is_started(peer) {
             self.follow_path(now.mono, peer);
         }
@@ -102,7 +96,7 @@ impl Plane {
             }
             FrameType::Echo => {
                 if let Ok(echo) = Echo::decode(plaintext) {
-                    self.take_echo(now, peer, echo);
+                    self.take_echo(now, peer, from, echo);
                 }
             }
         }
@@ -482,34 +476,23 @@ impl Plane {
         }
     }
 
-    /// Follows a peer to a new path when the one in use has been silent.
-    fn heard_by(&mut self, now: Mono, peer: PeerIx, from: Path) {
-        let Some(paths) = self.paths.get_mut(&peer) else {
-            return;
-        };
-        if paths.current == Some(from) {
-            paths.note_heard(now);
-            return;
-        }
-        if paths.is_live(now, ROAM_AFTER) {
-            paths.other = Some(from);
-        } else {
-            self.roam(now, peer, from);
-        }
-    }
-
     fn take_proof(&mut self, now: Mono, peer: PeerIx, proof: Progress) {
         if let Some(sent) = self.sessions.proved(peer, proof.receiver, proof.highest) {
             self.liveness.handle_proof(now, peer, position(sent));
         }
     }
 
-    fn take_echo(&mut self, now: Now, peer: PeerIx, echo: Echo) {
+    fn take_echo(&mut self, now: Now, peer: PeerIx, from: Path, echo: Echo) {
         self.take_proof(now.mono, peer, echo.received);
+        let is_trial = self.take_trial_echo(now.mono, peer, echo.id);
         self.sizes.handle_echo(now.mono, peer, echo.id);
         self.liveness.handle_size_echo(now.mono, peer, echo.id);
+        let asked = self.liveness.asked_at(peer, echo.id);
         if let Some(rtt) = self.liveness.handle_echo(now.mono, peer, echo.id) {
             self.set_rtt(now.mono, peer, rtt);
+        }
+        if !is_trial {
+            self.answered_by(now.mono, peer, from, asked);
         }
         self.release_holds(now, peer);
     }
@@ -547,28 +530,6 @@ impl Plane {
             flags,
             packet,
         });
-    }
-
-    /// Seals a control frame once for each path.
-    pub(super) fn send_frame(
-        &mut self,
-        peer: PeerIx,
-        kind: FrameType,
-        payload: &[u8],
-        paths: &[Path],
-    ) {
-        for &path in paths {
-            let Some(mut sealer) = self.sessions.sealer(peer) else {
-                return;
-            };
-            let mut frame = SmallVec::<[u8; 64]>::from_elem(0, 64);
-            let Some((bytes, _)) = sealer.seal(kind, Flags::NONE, payload, &mut frame) else {
-                return;
-            };
-            frame.truncate(bytes);
-            self.counters.frames_sent += 1;
-            self.outputs.push_back(Output::Datagram { path, frame });
-        }
     }
 }
 

@@ -21,12 +21,15 @@ mod hold;
 mod inbound;
 mod moved;
 mod outbound;
+mod path;
+mod relay;
 mod sizes;
 mod timers;
 mod view;
+mod ways;
 
 use std::collections::VecDeque;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -41,6 +44,8 @@ pub use explain::{Excluded, Explained, Found, HolderView, NoSuchHost};
 pub use expose::{BadOpening, Opening};
 pub use inbound::{Received, ToHost};
 pub use outbound::ToPeer;
+pub use path::Path;
+pub use relay::{Carried, Sealing};
 pub use sizes::MTU_BYTES;
 pub use view::{FlowView, PeerView, Sizes};
 
@@ -48,32 +53,25 @@ use crate::clients::Clients;
 use crate::connections::{Connections, Limits as ConnectionLimits};
 use crate::cost::Costs;
 use crate::flows::Flows;
-use crate::ids::{Host, PeerIx};
+use crate::ids::{Host, PeerIx, Relayed};
 use crate::liveness::{Liveness, Sent};
 use crate::mtu::Mtu;
 use crate::packet::{Checksum, Offload, Packet, Tcp, TcpFlags, Transport};
 use crate::reason::Reason;
+use crate::relay::Links;
 use crate::routes::Routes;
-use crate::session::{Sealer, SentAt, SessionKeys, Sessions};
+use crate::session::{SentAt, SessionKeys, Sessions};
 use crate::table::{Map, map};
 use crate::time::{Mono, Now};
 use crate::translate::rewrite_source;
 use expose::Expose;
 use hold::Holds;
-use inbound::ROAM_AFTER;
+use moved::Asked;
+use ways::{ROAM_AFTER, Trials};
 
 /// The source address by which a client writes its own machine on the wire, and the address an
 /// anchor without an IPv4 of its own has on its interface (RFC 7335; never advertised).
 pub const OWN_HOST: Ipv4Addr = Ipv4Addr::new(192, 0, 0, 2);
-
-/// One way to reach a peer: which of our sockets, and where to.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub struct Path {
-    /// The shell's number of the socket.
-    pub socket: u8,
-    /// The peer's address.
-    pub remote: SocketAddr,
-}
 
 /// Limits of the tables; each entry's size is stated in its module.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -177,8 +175,12 @@ pub enum Event {
     NeedSession(PeerIx),
     /// The keys of this peer are due for replacement.
     Rotate(PeerIx),
-    /// The peer's authentic frames come from this path now.
+    /// The peer's authentic frames come from this path now, or have been answered by it.
     Roamed(PeerIx, Path),
+    /// A relay reaches this peer, and its other paths are being tried: it is to try ours.
+    TryPaths(PeerIx),
+    /// A probe went this way and back in so much time.
+    Measured(Relayed, Duration),
     /// The peer is asked once more after it did not answer: should it have restarted, its control
     /// connection tells.
     Unanswered(PeerIx),
@@ -220,6 +222,11 @@ struct Paths {
     other: Option<Path>,
     /// The probe by which the peer last said that it had moved; it may come by several paths.
     moved_by: Option<u64>,
+    /// What the path in use has not answered since it last answered anything.
+    asked: Option<Asked>,
+    /// When the path in use took over because another did not answer, which the peer is told until
+    /// it answers that.
+    tells_move: Option<Mono>,
 }
 
 impl Paths {
@@ -232,6 +239,15 @@ impl Paths {
     fn doubt(&mut self) {
         self.heard = None;
         self.is_doubtful = true;
+        for path in self
+            .all
+            .iter_mut()
+            .chain(&mut self.current)
+            .chain(&mut self.other)
+        {
+            // It may not be ours any more, or not lead out.
+            path.local = None;
+        }
     }
 
     fn note_heard(&mut self, now: Mono) {
@@ -279,6 +295,9 @@ pub struct Plane {
     wanted: Map<PeerIx, Mono>,
     /// Peers that said goodbye since the last snapshot of routes, which still lists them.
     left: SmallVec<[PeerIx; 4]>,
+    /// Legs to relays, and those between which this anchor is one.
+    links: Links,
+    trials: Trials,
     /// How large packets each path takes.
     sizes: Mtu,
     /// The interface's MTU.
@@ -323,6 +342,8 @@ impl Plane {
             watched: map(sub()),
             wanted: map(sub()),
             left: SmallVec::new(),
+            links: Links::new(sub()),
+            trials: Trials::new(sub()),
             sizes: Mtu::new(sub(), usize::from(MTU_BYTES)),
             mtu_bytes: MTU_BYTES,
             fragment_id: sub() as u32,
@@ -374,7 +395,9 @@ impl Plane {
     }
 
     /// Takes the known paths to `peer`, in order of preference; the one in use stays in use while
-    /// the peer is being heard by it, or was and it is still among them.
+    /// the peer is being heard by it, or was and it is still among them. A relay that comes first is
+    /// used unless the peer is being heard: its control connection has come by it, for want of
+    /// another.
     pub fn set_paths(&mut self, now: Mono, peer: PeerIx, all: &[Path]) {
         let entry = self.paths.entry(peer).or_insert_with(|| Paths {
             all: SmallVec::new(),
@@ -383,16 +406,27 @@ impl Plane {
             is_doubtful: false,
             other: None,
             moved_by: None,
+            asked: None,
+            tells_move: None,
         });
         entry.all = SmallVec::from_slice(all);
         let was_heard = entry.heard.is_some();
         let is_known = entry.current.is_some_and(|current| all.contains(&current));
         let preferred = all.first().copied();
-        let keeps = (is_known && was_heard) || entry.current == preferred;
+        let wants_relay = preferred.as_ref().is_some_and(Path::is_relayed);
+        if let (Some(current), Some(preferred)) = (&mut entry.current, &preferred)
+            && current == preferred
+        {
+            current.follow_local(preferred);
+        }
+        let keeps = (is_known && was_heard && !wants_relay) || entry.current == preferred;
         if !keeps && !entry.is_live(now, ROAM_AFTER) {
             entry.current = preferred;
             entry.heard = None;
+            entry.asked = None;
+            entry.tells_move = None;
             self.follow_path(now, peer);
+            self.watch_trials(now, peer);
         }
     }
 
@@ -410,21 +444,23 @@ impl Plane {
         self.paths.remove(&peer);
         self.liveness.remove_peer(peer);
         self.sizes.remove_peer(peer);
+        self.trials.forget(peer);
         self.costs.forget(peer);
         self.rotation_asked.remove(&peer);
         self.session_asked.remove(&peer);
     }
 
-    /// Returns what seals frames for `peer`, the path they take, and the largest packet, in bytes,
-    /// that this path carries in one frame.
-    pub fn sealer(&mut self, peer: PeerIx) -> Result<(Sealer<'_>, Path, usize), DropReason> {
+    /// Returns what seals frames for `peer`, the path they take (to the peer, or to the relay that
+    /// carries them), and the largest packet, in bytes, that this path carries in one frame.
+    pub fn sealer(&mut self, peer: PeerIx) -> Result<(Sealing<'_>, Path, usize), DropReason> {
         let path = self
             .paths
             .get(&peer)
             .and_then(|paths| paths.current)
             .ok_or(DropReason::NoPath)?;
-        let sealer = self.sessions.sealer(peer).ok_or(DropReason::NoSession)?;
-        Ok((sealer, path, self.sizes.limit_bytes(peer)))
+        let limit_bytes = self.sizes.limit_bytes(peer);
+        let (sealing, path) = self.sealing_by(peer, path)?;
+        Ok((sealing, path, limit_bytes))
     }
 
     /// Notes DATA frames sent to `peer`, up to `highest`.

@@ -4,13 +4,13 @@
 use std::net::IpAddr;
 
 use conflux_proto::frame::{Flags, FrameType, Probe};
+use conflux_proto::relay::OUTER_BYTES;
 use smallvec::SmallVec;
 
 use super::{Output, Path, Plane};
 use crate::ids::PeerIx;
 use crate::mtu::{SizeProbe, Underlay};
 use crate::packet::{Checksum, Packet, SMALL_BYTES, build_too_big, clamp_mss};
-use crate::session::MAX_FRAME_OVERHEAD;
 use crate::time::Mono;
 
 /// The interface's MTU over an underlay of 1500 bytes: 40 of IPv6, 8 of UDP and 32 of a frame
@@ -31,13 +31,16 @@ impl Plane {
 
     /// The interface under `path` refused a frame as too long that carried `bytes`.
     pub fn handle_refused(&mut self, now: Mono, path: Path, bytes: usize) {
-        let peers: SmallVec<[PeerIx; 2]> = self
+        let peers: SmallVec<[(PeerIx, usize); 2]> = self
             .paths
             .iter()
-            .filter(|(_, paths)| paths.current == Some(path))
-            .map(|(peer, _)| *peer)
+            .filter_map(|(peer, paths)| match paths.current?.way() {
+                None => (paths.current == Some(path)).then_some((*peer, bytes)),
+                Some(way) => (self.direct_path(way.relay) == Some(path))
+                    .then_some((*peer, bytes.saturating_sub(OUTER_BYTES))),
+            })
             .collect();
-        for peer in peers {
+        for (peer, bytes) in peers {
             self.sizes.handle_refused(now, peer, bytes);
         }
     }
@@ -84,9 +87,16 @@ impl Plane {
         let Some(path) = path.filter(|_| self.sessions.can_send(peer)) else {
             return;
         };
-        let underlay = match path.remote.ip().to_canonical() {
-            IpAddr::V4(_) => Underlay::Ipv4,
-            IpAddr::V6(_) => Underlay::Ipv6,
+        let leg = match path.way() {
+            None => Some(path),
+            Some(way) => self.direct_path(way.relay),
+        };
+        let is_v4 = leg.is_some_and(|leg| leg.remote.ip().to_canonical().is_ipv4());
+        let underlay = match (path.is_relayed(), is_v4) {
+            (false, true) => Underlay::Ipv4,
+            (false, false) => Underlay::Ipv6,
+            (true, true) => Underlay::RelayedIpv4,
+            (true, false) => Underlay::RelayedIpv6,
         };
         self.sizes.start(now, peer, underlay, self.costs.rtt(peer));
     }
@@ -99,7 +109,7 @@ impl Plane {
         let mut payload = vec![0; probe.bytes];
         let id = Probe { id: probe.id }.encode();
         payload[..id.len()].copy_from_slice(&id);
-        let mut frame = SmallVec::from_elem(0, probe.bytes + MAX_FRAME_OVERHEAD);
+        let mut frame = SmallVec::from_elem(0, probe.bytes + sealer.overhead_bytes());
         let sealed = sealer.seal(FrameType::Probe, Flags::NONE, &payload, &mut frame);
         let Some((bytes, _)) = sealed else { return };
         frame.truncate(bytes);

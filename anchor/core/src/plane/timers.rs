@@ -35,6 +35,8 @@ impl Plane {
             self.connections.poll_timeout(),
             self.holds.poll_timeout(),
             self.sizes.poll_timeout(),
+            self.links.poll_timeout(),
+            self.trials.poll_timeout(),
             self.next_expiry,
         ]
         .into_iter()
@@ -46,6 +48,8 @@ impl Plane {
     pub fn handle_timeout(&mut self, now: Now) {
         self.liveness.handle_timeout(now);
         self.sizes.handle_timeout(now.mono);
+        self.links.handle_timeout(now.mono);
+        self.start_trials(now.mono);
         self.expire_holds(now);
         if self.next_expiry.is_some_and(|at| now.mono >= at) {
             self.expire(now);
@@ -82,17 +86,7 @@ impl Plane {
                 id,
                 all_paths,
             } => {
-                let Some(entry) = self.paths.get(&peer) else {
-                    return;
-                };
-                let paths = entry.to_probe(all_paths);
-                let probe = Probe { id };
-                if entry.is_doubtful {
-                    let payload = probe.encode_moved();
-                    self.send_frame(peer, FrameType::Probe, &payload, &paths);
-                } else {
-                    self.send_frame(peer, FrameType::Probe, &probe.encode(), &paths);
-                }
+                self.send_probe(now.mono, peer, Probe { id }, all_paths);
                 if !self.sessions.can_send(peer) {
                     self.ask_for_session(now.mono, peer);
                 }

@@ -20,4 +20,5 @@ mod tests;
 
 pub use keys::{MAX_FRAME_OVERHEAD, Suite};
 pub use noise::{HandshakeFailed, Initiator, Local, Remote, SessionKeys, respond};
+pub(crate) use replay::Window;
 pub use sessions::{OpenFailed, Opened, Received, Sealer, SentAt, Sessions};

@@ -3,7 +3,7 @@
 
 /// Counters remembered behind the highest. 8,192 holds several GSO bursts of 64 segments from
 /// several sending threads plus reordering on the path; 2,048 is tight with four of them.
-pub(super) const WINDOW: u64 = 8192;
+pub(crate) const WINDOW: u64 = 8192;
 
 const WORD_BITS: u64 = 64;
 /// One word more than the window, so that a partly filled newest word never costs an old bit.
@@ -11,14 +11,14 @@ const WORDS: usize = (WINDOW / WORD_BITS) as usize + 1;
 
 /// The counters seen under one receiving key.
 #[derive(Debug, Clone)]
-pub(super) struct Window {
+pub(crate) struct Window {
     words: [u64; WORDS],
     /// One above the highest counter seen; 0 before the first.
     next: u64,
 }
 
 impl Window {
-    pub(super) const fn new() -> Self {
+    pub(crate) const fn new() -> Self {
         Self {
             words: [0; WORDS],
             next: 0,
@@ -26,7 +26,7 @@ impl Window {
     }
 
     /// Marks `counter` as seen; call it only for authenticated frames.
-    pub(super) fn mark(&mut self, counter: u64) {
+    pub(crate) fn mark(&mut self, counter: u64) {
         let word = counter / WORD_BITS;
         if counter >= self.next {
             let newest = self.next.checked_sub(1).map(|highest| highest / WORD_BITS);
@@ -41,7 +41,7 @@ impl Window {
     }
 
     /// Says whether `counter` is new: above the window's lower edge and not seen.
-    pub(super) fn is_new(&self, counter: u64) -> bool {
+    pub(crate) fn is_new(&self, counter: u64) -> bool {
         if counter >= self.next {
             return counter < u64::MAX;
         }

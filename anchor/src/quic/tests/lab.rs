@@ -56,6 +56,7 @@ impl Anchor {
             handle,
             events,
             strays,
+            carries: _,
         } = start(options).unwrap();
         let addr = handle.locals()[0];
         Self {

@@ -13,6 +13,7 @@ mod choice;
 mod explain;
 mod fail;
 mod paths;
+mod relayed;
 mod report;
 mod rest;
 
@@ -47,7 +48,7 @@ impl Effort {
 
 type Point = (&'static str, &'static str, fn(&mut Report, &Effort));
 
-const POINTS: [Point; 14] = [
+const POINTS: [Point; 15] = [
     (
         "1",
         "one holder for a client, all for many",
@@ -66,6 +67,7 @@ const POINTS: [Point; 14] = [
     ("explain", "why a flow is where it is", explain::transcripts),
     ("garbage", "garbage on the UDP port", rest::garbage),
     ("paths", "narrow, shrinking and bad paths", paths::paths),
+    ("relayed", "what a relay carries", relayed::relayed),
 ];
 
 fn main() -> ExitCode {
@@ -101,6 +103,6 @@ fn main() -> ExitCode {
 }
 
 fn usage() -> ExitCode {
-    println!("usage: show [--runs N] [--short] [1..11 | explain | garbage | paths]...");
+    println!("usage: show [--runs N] [--short] [1..11 | explain | garbage | paths | relayed]...");
     ExitCode::from(2)
 }

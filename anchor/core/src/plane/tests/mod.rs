@@ -16,6 +16,7 @@ mod leaving;
 mod node;
 mod overlay;
 mod realm;
+mod relay;
 mod seen;
 mod session;
 mod sizes;

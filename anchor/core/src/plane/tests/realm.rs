@@ -6,13 +6,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use conflux_proto::frame::{Flags, FrameType};
+use conflux_proto::relay::{OUTER_BYTES, is_outer};
 
 use super::host::Server;
 use super::node::{Node, REALM, Spec, seed32};
 use crate::clients::Clients;
 use crate::ids::PeerIx;
 use crate::packet::{Checksum, Cut, Fragments, Offload, Packet, fragment_ipv4, fragment_small};
-use crate::plane::{DropReason, Event, Head, Output, Path, Received, ToHost, ToPeer};
+use crate::plane::{Carried, DropReason, Event, Head, Output, Path, Received, ToHost, ToPeer};
 use crate::routes::{self, Claim, PeerFacts};
 use crate::session::{Initiator, respond};
 use crate::time::{Mono, Now};
@@ -162,7 +163,11 @@ impl Realm {
     pub(super) fn set_paths(&mut self, at: usize, other: usize) {
         let endpoints = self.nodes[other].endpoints.iter();
         let paths: Vec<Path> = endpoints
-            .map(|&remote| Path { socket: 0, remote })
+            .map(|&remote| Path {
+                socket: 0,
+                remote,
+                local: None,
+            })
             .collect();
         let now = self.now.mono;
         self.nodes[at].plane.set_paths(now, peer(other), &paths);
@@ -272,6 +277,7 @@ impl Realm {
             let path = Path {
                 socket: 0,
                 remote: source,
+                local: Some(to.ip()),
             };
             let mut again = self.duplicates.then(|| frame.clone());
             self.receive(at, path, &mut frame);
@@ -285,6 +291,14 @@ impl Realm {
     fn receive(&mut self, at: usize, from: Path, frame: &mut [u8]) {
         let now = self.now;
         let node = &mut self.nodes[at];
+        if is_outer(frame[0]) {
+            match node.plane.receive_outer(now, from, frame) {
+                Carried::Inside(path) => self.receive(at, path, &mut frame[OUTER_BYTES..]),
+                Carried::Onward(path) => self.fly(at, path, frame.to_vec()),
+                Carried::Dropped(_) => {}
+            }
+            return;
+        }
         if let Received::Data {
             peer,
             flags,

@@ -187,7 +187,8 @@ fn answers(store: &mut Membership, message: &Message) -> Vec<Message> {
         | Message::Pong(_)
         | Message::Resting(_)
         | Message::Revocations(_)
-        | Message::RevocationDigest(_) => unreachable!("not sent here"),
+        | Message::RevocationDigest(_)
+        | Message::Relay(_) => unreachable!("not sent here"),
     }
 }
 

@@ -418,7 +418,8 @@ impl Net {
             | Message::Pong(_)
             | Message::Resting(_)
             | Message::Revocations(_)
-            | Message::RevocationDigest(_) => unreachable!("not sent here"),
+            | Message::RevocationDigest(_)
+            | Message::Relay(_) => unreachable!("not sent here"),
         }
         for answer in answers {
             self.send(at, flight.from, &Arc::new(answer));
