@@ -6,6 +6,7 @@ mod check;
 pub mod clock;
 pub mod control;
 pub mod data;
+mod discovery;
 pub mod files;
 pub mod logging;
 pub mod netlink;

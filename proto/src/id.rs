@@ -106,7 +106,16 @@ impl RealmId {
         octets[2..6].copy_from_slice(&self.0[..4]);
         ipnet::Ipv6Net::new_assert(octets.into(), 48)
     }
+
+    /// Returns the name by which members look for each other on a link. It follows from the realm
+    /// id, but not the other way round, and names nobody.
+    pub fn beacon(&self) -> String {
+        base32_lower(&hash(b"conflux beacon 1", &[&self.0]))[..BEACON_LETTERS].to_owned()
+    }
 }
+
+/// Letters of [`RealmId::beacon`]: 80 bits, and short enough for a label of DNS.
+const BEACON_LETTERS: usize = 16;
 
 impl fmt::Display for RealmId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -182,6 +191,15 @@ mod tests {
         assert_ne!(first, second);
         assert!(realm.overlay_prefix().contains(&first));
         assert!(realm.overlay_prefix().contains(&second));
+    }
+
+    #[test]
+    fn the_beacon_of_a_realm_shows_nothing_of_its_id() {
+        let [one, other] = [RealmKey([7; 32]).id(), RealmKey([8; 32]).id()];
+
+        assert_eq!(one.beacon().len(), BEACON_LETTERS);
+        assert_ne!(one.beacon(), other.beacon());
+        assert!(!base32_lower(&one.0).contains(&one.beacon()[..4]));
     }
 
     #[test]

@@ -15,6 +15,7 @@ pub mod clients;
 pub mod connections;
 pub mod cost;
 pub mod credential;
+pub mod discovery;
 pub mod flows;
 pub mod gate;
 pub mod health;

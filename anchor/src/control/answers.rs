@@ -1,6 +1,7 @@
 //! Answers to the local socket: status, routes, peers, flows, invitations. Gathers; the JSON's
 //! shape is `conflux_proto::api`'s.
 
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use conflux_core::credential::{TicketTerms, make_ticket};
@@ -475,13 +476,27 @@ impl Anchor {
     }
 
     fn ticket_endpoints(&self) -> Vec<Endpoint> {
-        let own = self.endpoints().into_iter();
-        let others = self
-            .membership
-            .entries()
-            .filter(|(_, entry)| entry.advert().reach == Reach::Public)
-            .flat_map(|(_, entry)| entry.advert().endpoints.iter().take(1).copied());
-        own.chain(others)
+        let own = self.endpoints();
+        // Half the places are for others, so that the ticket outlives this machine.
+        let (first, rest) = own.split_at(own.len().min(TICKET_ENDPOINTS / 2));
+        let mut others: Vec<(bool, SocketAddr)> = Vec::new();
+        for (_, entry) in self.membership.entries() {
+            let advert = entry.advert();
+            let is_proved = match advert.reach {
+                Reach::Public => true,
+                // Perhaps nobody had a reason to dial it yet.
+                Reach::Unknown => false,
+                Reach::NatCone | Reach::NatSymmetric | Reach::RelayOnly => continue,
+            };
+            others.extend(advert.endpoints.first().map(|at| (is_proved, *at)));
+        }
+        others.sort_by_key(|(is_proved, _)| !is_proved);
+        let others = others.into_iter().map(|(_, at)| at);
+        first
+            .iter()
+            .copied()
+            .chain(others)
+            .chain(rest.iter().copied())
             .take(TICKET_ENDPOINTS)
             .map(|at| Endpoint {
                 host: at.ip().to_string(),

@@ -15,6 +15,7 @@ use conflux_proto::revocation::Target;
 use conflux_proto::signed::Signed;
 use tracing::{debug, info, warn};
 
+use super::discover::Insist;
 use super::link::frame_of;
 use super::{Anchor, SAVE_NEWS_WITHIN, Seed};
 use crate::clock;
@@ -422,12 +423,10 @@ impl Anchor {
     pub(super) fn resolve_seeds(&mut self, now: Mono) {
         self.seeds_resolve_at = self.needs_seeds().then(|| now + RESOLVE_EVERY);
         let from_ticket = self.standing.introduced().to_vec();
-        let endpoints: Vec<_> = self
-            .config
-            .peers
-            .iter()
-            .cloned()
-            .chain(from_ticket)
+        let named = self.config.peers.iter().cloned();
+        let endpoints: Vec<_> = named
+            .map(|endpoint| (endpoint, Insist::UntilMet))
+            .chain(from_ticket.into_iter().map(|one| (one, Insist::No)))
             .collect();
         if endpoints.is_empty() {
             self.seeds_resolve_at = None;
@@ -435,10 +434,10 @@ impl Anchor {
         }
         let resolver = self.resolver.clone();
         tokio::spawn(async move {
-            let mut found: Vec<SocketAddr> = Vec::new();
-            for endpoint in endpoints {
+            let mut found: Vec<(SocketAddr, Insist)> = Vec::new();
+            for (endpoint, insist) in endpoints {
                 match tokio::net::lookup_host((endpoint.host.as_str(), endpoint.port)).await {
-                    Ok(addresses) => found.extend(addresses),
+                    Ok(addresses) => found.extend(addresses.map(|address| (address, insist))),
                     Err(error) => debug!(host = endpoint.host, %error, "cannot look up a peer"),
                 }
             }
@@ -452,6 +451,7 @@ impl Anchor {
             at: now,
             pause: Duration::from_secs(1),
             under_way: false,
+            insist: Insist::No,
         }
     }
 }

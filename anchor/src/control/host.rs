@@ -52,6 +52,13 @@ pub(super) struct Uplinks {
     ways: BTreeSet<WayOut>,
 }
 
+impl Uplinks {
+    /// Returns the addresses that peers may reach the machine at, with their interfaces.
+    pub(super) fn addresses(&self) -> impl Iterator<Item = (u32, IpAddr)> {
+        self.addresses.iter().copied()
+    }
+}
+
 /// The task and its ends.
 pub(super) struct Host {
     wanted: watch::Sender<Wanted>,

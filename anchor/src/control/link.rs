@@ -16,9 +16,10 @@ use conflux_proto::id::AnchorKey;
 use tracing::{debug, info, warn};
 
 use super::Anchor;
+use super::discover::{Insist, LONGEST_INSISTING_PAUSE};
 use super::peers::Conn;
 use crate::clock;
-use crate::quic::{ConnId, Connected, DialTarget, Frame, QuicEvent, readable};
+use crate::quic::{ConnId, Connected, DialError, DialTarget, Frame, QuicEvent, readable};
 
 /// Differences between two machines' clocks above this are told in `status` (SPEC section 7).
 const SKEW_TOLD_SECS: u64 = 600;
@@ -52,7 +53,7 @@ impl Anchor {
                     self.refresh_paths(peer);
                 }
                 DialTarget::Address(address) => {
-                    self.note_seed_failed(now, address, &error.to_string());
+                    self.note_seed_failed(now, address, &error);
                 }
             },
         }
@@ -73,6 +74,7 @@ impl Anchor {
             Some(DialTarget::Address(address)) => {
                 if let Some(seed) = self.seeds.get_mut(&address) {
                     seed.under_way = false;
+                    seed.insist = Insist::No;
                     seed.at = now + seed.pause;
                 }
             }
@@ -435,15 +437,26 @@ impl Anchor {
         }
     }
 
-    fn note_seed_failed(&mut self, now: Mono, address: SocketAddr, error: &str) {
-        debug!(%address, error, "an endpoint could not be reached");
+    fn note_seed_failed(&mut self, now: Mono, address: SocketAddr, error: &DialError) {
+        debug!(%address, %error, "an endpoint could not be reached");
         if self.standing.joining().is_some() {
             self.last_join_error = Some(format!("{address}: {error}"));
         }
+        let longest = if self.needs_seeds() {
+            LONGEST_SEED_PAUSE
+        } else {
+            LONGEST_INSISTING_PAUSE
+        };
         if let Some(seed) = self.seeds.get_mut(&address) {
             seed.under_way = false;
             seed.at = now + seed.pause;
-            seed.pause = (seed.pause * 2).min(LONGEST_SEED_PAUSE);
+            seed.pause = (seed.pause * 2).min(longest);
+            // One configuration for many machines names this one too.
+            seed.insist = if matches!(error, DialError::Own) {
+                Insist::No
+            } else {
+                seed.insist.after_failure()
+            };
         }
     }
 

@@ -9,6 +9,7 @@
 //! | `standing` | who this anchor is in the realm: founder, member, joiner |
 //! | `peers` | numbers, connections, dial times |
 //! | `link` | connections: hello, admission, messages |
+//! | `discover` | places to knock: on the machine's links, and those the operator named |
 //! | `relay` | who carries for this anchor, and for whom it does |
 //! | `handshake` | data keys for each peer |
 //! | `gossip` | adverts and leaves: what is told to whom |
@@ -27,6 +28,7 @@ mod answers;
 mod carry;
 mod check;
 mod clones;
+mod discover;
 mod drain;
 mod explain;
 mod gossip;
@@ -67,10 +69,12 @@ use crate::api::Request;
 use crate::check::Ran;
 use crate::clock;
 use crate::data::{DataHandle, Notice};
+use crate::discovery::Discovery;
 use crate::files::{Config, State};
 use crate::logging::RateLimit;
 use crate::quic::{DialTarget, QuicEvent, QuicHandle, SharedPaths};
 use clones::Clones;
+use discover::Insist;
 use drain::Draining;
 use host::{Facts, Host};
 use peers::Peers;
@@ -126,9 +130,11 @@ pub(crate) struct Anchor {
     /// Somebody dialled us and was accepted: this anchor can be reached at an endpoint.
     was_reached: bool,
     seeds: BTreeMap<SocketAddr, Seed>,
+    /// None while it is switched off.
+    discovery: Option<Discovery>,
     seeds_resolve_at: Option<Mono>,
-    resolved: mpsc::Receiver<Vec<SocketAddr>>,
-    resolver: mpsc::Sender<Vec<SocketAddr>>,
+    resolved: mpsc::Receiver<Vec<(SocketAddr, Insist)>>,
+    resolver: mpsc::Sender<Vec<(SocketAddr, Insist)>>,
     last_join_error: Option<String>,
     /// Who would not have this anchor, when and why.
     refused: Option<(Mono, String)>,
@@ -168,6 +174,7 @@ struct Seed {
     at: Mono,
     pause: Duration,
     under_way: bool,
+    insist: Insist,
 }
 
 /// What made the loop turn.
@@ -176,7 +183,8 @@ enum Input {
     Data(Option<Notice>),
     Host(Option<Facts>),
     Request(Option<Request>),
-    Resolved(Vec<SocketAddr>),
+    Resolved(Vec<(SocketAddr, Insist)>),
+    Found(SocketAddr),
     Checked(Ran),
     Terminate,
     Timer,
@@ -210,6 +218,7 @@ impl Anchor {
                 facts = self.host.facts.recv() => Input::Host(facts),
                 event = self.quic_events.recv() => Input::Quic(event),
                 Some(seeds) = self.resolved.recv() => Input::Resolved(seeds),
+                place = found_by(&mut self.discovery) => Input::Found(place),
                 Some(ran) = self.checked.recv() => Input::Checked(ran),
                 () = sleep_until(wake) => Input::Timer,
             };
@@ -232,6 +241,7 @@ impl Anchor {
             Input::Data(Some(notice)) => self.handle_notice(now, notice),
             Input::Host(Some(facts)) => self.handle_host(now, facts),
             Input::Resolved(seeds) => self.add_seeds(now, seeds),
+            Input::Found(place) => self.take_found(now, place),
             Input::Checked(ran) => self.handle_check(now, ran),
             Input::Request(Some(request)) => {
                 if let Some(ended) = self.handle_request(now, request).await {
@@ -319,6 +329,7 @@ impl Anchor {
 
     async fn handle_deadlines(&mut self, now: Mono) {
         self.follow_moves(now);
+        self.follow_discovery();
         self.run_membership(now);
         self.dial_due(now);
         self.run_relays(now);
@@ -421,26 +432,26 @@ impl Anchor {
         })
     }
 
-    fn add_seeds(&mut self, now: Mono, seeds: Vec<SocketAddr>) {
-        for seed in seeds {
-            self.seeds
-                .entry(seed)
-                .or_insert_with(|| Self::new_seed(now));
+    fn add_seeds(&mut self, now: Mono, seeds: Vec<(SocketAddr, Insist)>) {
+        for (seed, insist) in seeds {
+            let new = Seed {
+                insist,
+                ..Self::new_seed(now)
+            };
+            self.seeds.entry(seed).or_insert(new);
         }
     }
 
     fn next_seed(&self) -> Option<Mono> {
-        if !self.needs_seeds() {
-            return None;
-        }
+        let needs_any = self.needs_seeds();
         self.seeds
             .values()
-            .filter(|seed| !seed.under_way)
+            .filter(|seed| !seed.under_way && (needs_any || seed.insist != Insist::No))
             .map(|seed| seed.at)
             .min()
     }
 
-    /// Seeds are tried while this anchor knows nobody.
+    /// Seeds are tried while this anchor is connected with nobody; some beyond that.
     fn needs_seeds(&self) -> bool {
         self.peers.accepted().next().is_none()
     }
@@ -461,14 +472,20 @@ impl Anchor {
         if self.seeds_resolve_at.is_some_and(|at| now >= at) {
             self.resolve_seeds(now);
         }
-        if !self.needs_seeds() {
-            return;
-        }
+        let needs_any = self.needs_seeds();
         for (&address, seed) in &mut self.seeds {
-            if !seed.under_way && seed.at <= now {
+            let is_wanted = needs_any || seed.insist != Insist::No;
+            if is_wanted && !seed.under_way && seed.at <= now {
                 seed.under_way = true;
                 self.quic.dial(DialTarget::Address(address));
             }
         }
+    }
+}
+
+async fn found_by(discovery: &mut Option<Discovery>) -> SocketAddr {
+    match discovery {
+        Some(discovery) => discovery.found().await,
+        None => std::future::pending().await,
     }
 }

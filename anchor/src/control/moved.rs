@@ -61,7 +61,7 @@ impl Anchor {
         }
         for seed in self.seeds.values_mut().filter(|seed| !seed.under_way) {
             *seed = Seed {
-                at: now,
+                insist: seed.insist,
                 ..Self::new_seed(now)
             };
         }

@@ -7,6 +7,7 @@ use conflux_proto::api::{Reloaded, VERSION};
 use tracing::info;
 
 use super::Anchor;
+use super::discover::Insist;
 use crate::api::Refusal;
 use crate::clock;
 use crate::files::Config;
@@ -72,6 +73,11 @@ impl Anchor {
             return Ok((reloaded, Applied::ByStartingAnew));
         }
         if before.peers != self.config.peers {
+            // Those named before are tried no more; the new ones are found again below.
+            for seed in self.seeds.values_mut() {
+                seed.insist = Insist::No;
+            }
+            self.seeds.retain(|_, seed| seed.under_way);
             self.seeds_resolve_at = Some(now);
         }
         self.apply_check(now, false);
@@ -96,6 +102,7 @@ fn changes(before: &Config, after: &Config) -> Vec<String> {
         ("expose", before.expose != after.expose),
         ("relay", before.relay != after.relay),
         ("boot_service", before.boot_service != after.boot_service),
+        ("discovery", before.discovery != after.discovery),
         ("log_level", before.log_level != after.log_level),
         ("log_format", before.log_format != after.log_format),
     ]

@@ -142,6 +142,7 @@ pub(crate) async fn start(
         aes: has_aes(),
         was_reached: past.was_reached,
         seeds: BTreeMap::new(),
+        discovery: None,
         seeds_resolve_at: Some(now.mono),
         resolved,
         resolver,

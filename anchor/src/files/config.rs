@@ -59,6 +59,8 @@ pub struct Config {
     pub check: Option<CheckSpec>,
     /// Ports let in from the overlay; none: all.
     pub expose: Vec<Opening>,
+    /// Whether anchors on the machine's own links are looked for, and told of this one.
+    pub discovery: bool,
     /// Whether this anchor carries datagrams for others, and how much.
     pub relay: RelayChoice,
     /// Whether `up` registers the boot service.
@@ -135,6 +137,7 @@ impl Default for Config {
             client_range: DEFAULT_CLIENT_RANGE,
             check: None,
             expose: Vec::new(),
+            discovery: true,
             relay: RelayChoice::default(),
             boot_service: true,
             spin: Duration::ZERO,
@@ -303,12 +306,9 @@ impl Config {
                 };
             }
             "expose" => self.expose = list(item, parse_opening)?,
+            "discovery" => self.discovery = boolean(item)?,
             "relay" => self.relay = string(item)?.parse()?,
-            "boot_service" => {
-                self.boot_service = item
-                    .as_bool()
-                    .ok_or_else(|| BadValue("is true or false".to_owned()))?;
-            }
+            "boot_service" => self.boot_service = boolean(item)?,
             "spin_us" => {
                 let micros = item.as_integer().and_then(|us| u64::try_from(us).ok());
                 self.spin = micros
@@ -339,7 +339,7 @@ impl Config {
         Ok(document.to_string())
     }
 
-    fn values(&self) -> [(&'static str, Value); 14] {
+    fn values(&self) -> [(&'static str, Value); 15] {
         let ipv4 = self
             .ipv4
             .as_ref()
@@ -358,6 +358,7 @@ impl Config {
             ("client_range", self.client_range.to_string().into()),
             ("check", check.into()),
             ("expose", array(&self.expose)),
+            ("discovery", self.discovery.into()),
             ("relay", self.relay.to_string().into()),
             ("boot_service", self.boot_service.into()),
             ("spin_us", (self.spin.as_micros() as i64).into()),
@@ -365,6 +366,11 @@ impl Config {
             ("log_format", self.log_format.as_str().into()),
         ]
     }
+}
+
+fn boolean(item: &Item) -> Result<bool, BadValue> {
+    item.as_bool()
+        .ok_or_else(|| BadValue("is true or false".to_owned()))
 }
 
 struct Faults<'a>(&'a [String]);

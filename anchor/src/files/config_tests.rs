@@ -49,6 +49,7 @@ fn what_was_saved_is_read_back() {
             parse_opening("tcp:80").unwrap(),
             parse_opening("udp:5-9").unwrap(),
         ],
+        discovery: false,
         relay: "20mbit".parse().unwrap(),
         boot_service: false,
         spin: Duration::from_micros(50),
