@@ -26,6 +26,7 @@ pub mod mtu;
 pub mod packet;
 pub mod paths;
 pub mod plane;
+pub mod reach;
 pub mod reason;
 pub mod relay;
 pub mod routes;

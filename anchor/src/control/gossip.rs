@@ -8,7 +8,7 @@ use std::time::Duration;
 use conflux_core::ids::PeerIx;
 use conflux_core::membership::{DIGEST_INTERVAL, Event, LeaveOutcome, Outcome, Own, Spread};
 use conflux_core::time::Mono;
-use conflux_proto::advert::{Leave, Reach, SignedAdvert};
+use conflux_proto::advert::{Leave, SignedAdvert};
 use conflux_proto::control::{Adverts, AgedAdvert, Digest, Message};
 use conflux_proto::id::AnchorKey;
 use conflux_proto::revocation::Target;
@@ -85,11 +85,7 @@ impl Anchor {
             ipv4: self.shared_address().filter(|_| !self.is_withdrawn()),
             networks: self.config.subnets.clone(),
             taints: self.standing.taints(&self.config),
-            reach: if self.was_reached {
-                Reach::Public
-            } else {
-                Reach::Unknown
-            },
+            reach: self.reach(),
             aes: self.aes,
             credential,
             draining: self.drain.is_some(),
@@ -459,7 +455,7 @@ impl Anchor {
 #[cfg(test)]
 mod tests {
     use conflux_core::identity::Identity;
-    use conflux_proto::advert::{Advert, Edition};
+    use conflux_proto::advert::{Advert, Edition, Reach};
     use conflux_proto::credential::CredentialHash;
     use conflux_proto::id::RealmId;
     use conflux_proto::signed::Version1;

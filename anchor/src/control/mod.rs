@@ -9,6 +9,8 @@
 //! | `standing` | who this anchor is in the realm: founder, member, joiner |
 //! | `peers` | numbers, connections, dial times |
 //! | `link` | connections: hello, admission, messages |
+//! | `paced` | what changes often and is acted on now and then |
+//! | `meet` | where others see this anchor; trying direct paths together |
 //! | `relay` | who carries for this anchor, and for whom it does |
 //! | `handshake` | data keys for each peer |
 //! | `gossip` | adverts and leaves: what is told to whom |
@@ -33,9 +35,11 @@ mod gossip;
 mod handshake;
 mod host;
 mod link;
+mod meet;
 mod members;
 mod metrics;
 mod moved;
+mod paced;
 mod peers;
 mod relay;
 mod reload;
@@ -55,6 +59,7 @@ use conflux_core::ids::{PeerIx, Relayed};
 use conflux_core::membership::Membership;
 use conflux_core::paths::Way;
 use conflux_core::plane::{Event, Path};
+use conflux_core::reach::Observations;
 use conflux_core::reason::Reason;
 use conflux_core::routes::Routes;
 use conflux_core::time::Mono;
@@ -73,6 +78,7 @@ use crate::quic::{DialTarget, QuicEvent, QuicHandle, SharedPaths};
 use clones::Clones;
 use drain::Draining;
 use host::{Facts, Host};
+use paced::Paced;
 use peers::Peers;
 use relay::Relays;
 use standing::Standing;
@@ -121,7 +127,7 @@ pub(crate) struct Anchor {
     /// Local addresses of the sockets, by the number the data thread has for them.
     sockets: Vec<SocketAddr>,
     interface: String,
-    moves: moved::Moves,
+    moves: Paced,
     aes: bool,
     /// Somebody dialled us and was accepted: this anchor can be reached at an endpoint.
     was_reached: bool,
@@ -134,6 +140,9 @@ pub(crate) struct Anchor {
     refused: Option<(Mono, String)>,
     clones: Clones,
     relays: Relays,
+    observations: Observations,
+    /// How it can be reached may have changed.
+    reach_changes: Paced,
     /// Peers of the last run that have not been heard of since.
     remembered: BTreeMap<PeerIx, AnchorKey>,
     adverts_changed: bool,
@@ -270,12 +279,13 @@ impl Anchor {
                 self.paths.lock().roam(peer, way);
                 self.nudge(peer);
                 self.follow_roaming(now, peer, path);
+                self.tell_seen_anew(peer, path.remote);
             }
             Event::Unanswered(peer) => {
                 self.nudge(peer);
                 self.seek_relays_at_once(now, peer);
             }
-            Event::TryPaths(_) => {}
+            Event::TryPaths(peer) => self.ask_to_try(peer),
             Event::Failed {
                 peer,
                 moved,
@@ -318,6 +328,7 @@ impl Anchor {
 
     async fn handle_deadlines(&mut self, now: Mono) {
         self.follow_moves(now);
+        self.follow_reach(now);
         self.run_membership(now);
         self.dial_due(now);
         self.run_relays(now);
@@ -347,6 +358,7 @@ impl Anchor {
             self.look_at_draining,
             self.relays.poll_timeout(),
             self.moves.due(),
+            self.reach_changes.due(),
         ]
         .into_iter()
         .flatten()

@@ -70,6 +70,8 @@ pub(super) struct Peer {
     pub(super) key: AnchorKey,
     pub(super) conns: SmallVec<[ConnId; 2]>,
     pub(super) handshake: Option<Handshake>,
+    /// This start of ours has sent something to it of its own accord, so that a NAT lets it in.
+    pub(super) was_sought: bool,
     /// There was a connection once.
     pub(super) was_connected: bool,
     /// The next dial goes to IPv6 endpoints where there are both.
@@ -123,6 +125,7 @@ impl Peers {
                 key,
                 conns: SmallVec::new(),
                 handshake: None,
+                was_sought: false,
                 was_connected: false,
                 has_keys: false,
                 dials_v6: false,
@@ -193,13 +196,22 @@ impl Peers {
         entry.accepted = true;
         entry.epoch = epoch;
         entry.member = Some(member);
+        let outgoing = entry.outgoing;
         let peer = self.peers.get_mut(&number)?;
         peer.was_connected = true;
+        peer.was_sought |= outgoing;
         if !peer.conns.contains(&conn) {
             peer.conns.push(conn);
         }
         let oldest = peer.conns.iter().copied().min();
         Some((number, oldest.filter(|_| peer.conns.len() > MAX_CONNS)))
+    }
+
+    /// This anchor sends something to a peer that has not asked for it.
+    pub(super) fn note_sought(&mut self, peer: PeerIx) {
+        if let Some(peer) = self.peers.get_mut(&peer) {
+            peer.was_sought = true;
+        }
     }
 
     /// Notes which start of a peer has said hello; true when a later one was heard of before, which
@@ -328,6 +340,7 @@ impl Peers {
         };
         let is_due = peer.conns.is_empty() && !peer.dial.under_way && peer.dial.at <= now;
         peer.dial.under_way |= is_due;
+        peer.was_sought |= is_due;
         is_due
     }
 

@@ -11,6 +11,7 @@ use conflux_core::paths::MAX_CANDIDATES;
 use conflux_core::plane::{OWN_HOST, Path};
 use conflux_core::routes::{self, Claim, OwnFacts, PeerFacts, Routes, State};
 use conflux_core::time::Mono;
+use conflux_proto::advert::Reach;
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 
 use super::Anchor;
@@ -163,8 +164,19 @@ impl Anchor {
         }
     }
 
-    /// Returns the addresses peers are told to try.
+    /// Returns the addresses peers are told to try: this machine's own, and those a NAT has for it
+    /// where others than those it was made for may use them.
     pub(super) fn endpoints(&self) -> Vec<SocketAddr> {
+        let mut endpoints = self.own_endpoints();
+        if matches!(self.reach(), Reach::Public | Reach::NatCone) {
+            endpoints.extend(self.observations.outside(&endpoints));
+            endpoints.truncate(conflux_proto::advert::MAX_ENDPOINTS);
+        }
+        endpoints
+    }
+
+    /// Returns the addresses of this machine at which the anchor listens.
+    pub(super) fn own_endpoints(&self) -> Vec<SocketAddr> {
         let mut endpoints = Vec::new();
         for local in &self.sockets {
             if !local.ip().is_unspecified() {

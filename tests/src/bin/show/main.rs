@@ -12,6 +12,7 @@ mod calm;
 mod choice;
 mod explain;
 mod fail;
+mod matrix;
 mod paths;
 mod report;
 mod rest;
@@ -47,7 +48,7 @@ impl Effort {
 
 type Point = (&'static str, &'static str, fn(&mut Report, &Effort));
 
-const POINTS: [Point; 14] = [
+const POINTS: [Point; 15] = [
     (
         "1",
         "one holder for a client, all for many",
@@ -65,6 +66,7 @@ const POINTS: [Point; 14] = [
     ("11", "nothing in the clear", rest::secrecy),
     ("explain", "why a flow is where it is", explain::transcripts),
     ("garbage", "garbage on the UDP port", rest::garbage),
+    ("matrix", "routers of each kind", matrix::matrix),
     ("paths", "narrow, shrinking and bad paths", paths::paths),
 ];
 
@@ -101,6 +103,6 @@ fn main() -> ExitCode {
 }
 
 fn usage() -> ExitCode {
-    println!("usage: show [--runs N] [--short] [1..11 | explain | garbage | paths]...");
+    println!("usage: show [--runs N] [--short] [1..11 | explain | garbage | matrix | paths]...");
     ExitCode::from(2)
 }
