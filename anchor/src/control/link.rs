@@ -294,7 +294,13 @@ impl Anchor {
             return;
         };
         let (outgoing, remote) = (entry.outgoing, entry.remote);
-        info!(anchor = %key.id().short(), %remote, outgoing, "connected");
+        let anchor = key.id().short();
+        match Relayed::from_address(&remote) {
+            None => info!(%anchor, %remote, outgoing, "connected"),
+            Some(way) => {
+                info!(%anchor, relay = %self.short(way.relay), outgoing, "connected by a relay");
+            }
+        }
         self.note_clock(key, hello.unix_time);
         if let Some(advert) = &hello.advert {
             self.take_advert(now, advert, Duration::ZERO, (conn, key));

@@ -286,6 +286,7 @@ impl Anchor {
                 self.seek_relays_at_once(now, peer);
             }
             Event::TryPaths(peer) => self.ask_to_try(peer),
+            Event::Measured(way, rtt) => self.handle_measured(now, way, rtt),
             Event::Failed {
                 peer,
                 moved,

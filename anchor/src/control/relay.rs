@@ -6,9 +6,7 @@ use std::time::Duration;
 
 use conflux_core::ids::{PeerIx, Relayed};
 use conflux_core::plane::Path;
-use conflux_core::relay::{
-    Answer, Candidate, Desk, Granted, Leg, LegKeys, Refusal, Role, Seeker, Side,
-};
+use conflux_core::relay::{Answer, Candidate, Desk, Granted, Leg, LegKeys, Role, Seeker, Side};
 use conflux_core::time::Mono;
 use conflux_proto::control::{
     Message, RELAY_KEYS_BYTES, Relay, RelayAsk, RelayGrant, RelayRefusal, RelayRefused, RelayWanted,
@@ -116,12 +114,7 @@ impl Anchor {
                 };
                 debug!(relay = %self.short(from), anchor = %self.short(far), why = ?refused.why, "not carried");
                 let way = Relayed { relay: from, far };
-                let why = match refused.why {
-                    RelayRefusal::Off => Refusal::Off,
-                    RelayRefusal::NotReached => Refusal::NotReached,
-                    RelayRefusal::Full | RelayRefusal::Other(_) => Refusal::Full,
-                };
-                self.relays.seeker.handle_refused(now, way, why);
+                self.relays.seeker.handle_refused(now, way, refused.why);
                 self.follow_ways(now, far);
             }
         }
@@ -138,6 +131,12 @@ impl Anchor {
         for far in told {
             self.follow_ways(now, far);
         }
+    }
+
+    /// A probe went to a peer and back by a relay: what it took ranks that relay from now on.
+    pub(super) fn handle_measured(&mut self, now: Mono, way: Relayed, rtt: Duration) {
+        self.relays.seeker.handle_measured(now, way, rtt);
+        self.follow_ways(now, way.far);
     }
 
     /// The data thread follows a peer to another path.
@@ -211,8 +210,7 @@ impl Anchor {
 
     fn relay_candidates(&self) -> Vec<Candidate> {
         let own = self.identity.key();
-        let mut candidates: Vec<Candidate> = self
-            .peers
+        self.peers
             .neighbours(&own)
             .into_iter()
             .filter(|(peer, _)| self.is_direct(*peer))
@@ -220,9 +218,7 @@ impl Anchor {
                 let rtt = self.quic.rtt(conn)?;
                 Some(Candidate { relay, rtt })
             })
-            .collect();
-        candidates.sort_unstable_by_key(|candidate| (candidate.rtt, candidate.relay));
-        candidates
+            .collect()
     }
 
     fn ask_relay(&self, way: Relayed, index: u32) {
@@ -246,11 +242,6 @@ impl Anchor {
             .handle_ask(now, ends, ask.index, is_reached, fresh);
         match answer {
             Answer::Refuse(why) => {
-                let why = match why {
-                    Refusal::Off => RelayRefusal::Off,
-                    Refusal::NotReached => RelayRefusal::NotReached,
-                    Refusal::Full => RelayRefusal::Full,
-                };
                 let far = ask.far;
                 let refused = RelayRefused { far, why };
                 self.tell(conn, &Message::Relay(Relay::Refused(refused)));

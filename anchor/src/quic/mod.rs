@@ -24,11 +24,7 @@ use bytes::Bytes;
 use conflux_core::ids::PeerIx;
 use conflux_core::paths::{CannotDial, Way};
 use conflux_proto::id::AnchorKey;
-use conflux_proto::relay::OUTER_BYTES;
-use quinn::{
-    EndpointConfig, IdleTimeout, MtuDiscoveryConfig, ServerConfig, TokioRuntime, TransportConfig,
-    VarInt,
-};
+use quinn::{EndpointConfig, IdleTimeout, ServerConfig, TokioRuntime, TransportConfig, VarInt};
 use thiserror::Error;
 use tokio::runtime::Handle;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
@@ -83,10 +79,6 @@ const RETRY_FROM: usize = 64;
 
 /// Bytes in flight either way on a connection: four of the largest frames.
 const WINDOW_BYTES: u32 = 4 * MAX_FRAME_BYTES as u32;
-
-/// The longest datagram: what an underlay of 1500 bytes leaves behind 40 of IPv6, 8 of UDP and 32
-/// of a relay's header, so that a connection that moves to a relay need not find out first.
-const MAX_DATAGRAM_BYTES: u16 = 1500 - 40 - 8 - OUTER_BYTES as u16;
 
 /// One connection of this process; never reused.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -344,8 +336,6 @@ fn server_config(tls: &tls::Tls) -> ServerConfig {
 
 /// Returns the transport of a side that lets the far end open `streams` streams.
 fn transport(streams: u32) -> TransportConfig {
-    let mut discovery = MtuDiscoveryConfig::default();
-    discovery.upper_bound(MAX_DATAGRAM_BYTES);
     let mut config = TransportConfig::default();
     config
         .max_concurrent_bidi_streams(streams.into())
@@ -359,7 +349,9 @@ fn transport(streams: u32) -> TransportConfig {
             IdleTimeout::try_from(IDLE).expect("75 s is a valid idle timeout"),
         ))
         .enable_segmentation_offload(false)
-        .mtu_discovery_config(Some(discovery));
+        // No datagram of more than 1200 bytes: behind the headers of a relay, UDP and IPv6 that is
+        // what the smallest underlay takes, so a connection may move to any path at any time.
+        .mtu_discovery_config(None);
     config
 }
 

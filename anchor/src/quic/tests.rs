@@ -54,6 +54,25 @@ async fn frames_cross_both_ways_in_order() {
 }
 
 #[tokio::test]
+async fn datagrams_never_outgrow_the_smallest_underlay_behind_a_relay() {
+    let mut blue = Anchor::new(BLUE);
+    let amber = Raw::new(AMBER);
+    let (connection, mut send, _recv) = amber.connect(blue.addr).await;
+    let at_amber = blue.connected().await.conn;
+    blue.handle.bind(at_amber, peer(AMBER));
+
+    let frame = [&1024_u32.to_be_bytes()[..], &[9; 1024]].concat();
+    for _ in 0..100 {
+        send.write_all(&frame).await.unwrap();
+        blue.frame(at_amber).await;
+    }
+
+    // 1280 bytes without 40 of IPv6, 8 of UDP and 32 of a relay.
+    let path = connection.stats().path;
+    assert_eq!((path.current_mtu, path.sent_plpmtud_probes), (1200, 0));
+}
+
+#[tokio::test]
 async fn accepted_side_may_speak_first() {
     let (mut amber, blue, at_amber, at_blue) = pair().await;
 

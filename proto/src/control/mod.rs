@@ -14,6 +14,7 @@
 
 mod digest;
 mod meet;
+mod numbered;
 mod relay;
 mod revoked;
 
@@ -25,13 +26,14 @@ pub use relay::{
 pub use revoked::{RevocationDigest, Revocations};
 
 use minicbor::bytes::ByteVec;
-use minicbor::{Decode, Decoder, Encode, Encoder};
+use minicbor::{Decode, Decoder, Encode};
 use thiserror::Error;
 
 use crate::advert::{Leave, SignedAdvert};
 use crate::credential::Credential;
 use crate::id::RealmId;
 use crate::signed::{self, Signed};
+use numbered::numbered;
 
 /// Bytes of the length in front of a message.
 pub const PREFIX_BYTES: usize = 4;
@@ -342,51 +344,16 @@ fn decode(bytes: &[u8]) -> Result<Decoded, minicbor::decode::Error> {
     }))
 }
 
-impl RefusalCode {
-    const fn number(self) -> u32 {
-        match self {
-            Self::Version => 1,
-            Self::Realm => 2,
-            Self::Credential => 3,
-            Self::Expired => 4,
-            Self::TicketExpired => 5,
-            Self::Revoked => 6,
-            Self::Protocol => 7,
-            Self::Busy => 8,
-            Self::Other(number) => number,
-        }
-    }
-
-    const fn from_number(number: u32) -> Self {
-        match number {
-            1 => Self::Version,
-            2 => Self::Realm,
-            3 => Self::Credential,
-            4 => Self::Expired,
-            5 => Self::TicketExpired,
-            6 => Self::Revoked,
-            7 => Self::Protocol,
-            8 => Self::Busy,
-            _ => Self::Other(number),
-        }
-    }
-}
-
-impl<C> Encode<C> for RefusalCode {
-    fn encode<W: minicbor::encode::Write>(
-        &self,
-        e: &mut Encoder<W>,
-        _: &mut C,
-    ) -> Result<(), minicbor::encode::Error<W::Error>> {
-        e.u32(self.number())?.ok()
-    }
-}
-
-impl<'b, C> Decode<'b, C> for RefusalCode {
-    fn decode(d: &mut Decoder<'b>, _: &mut C) -> Result<Self, minicbor::decode::Error> {
-        d.u32().map(Self::from_number)
-    }
-}
+numbered!(RefusalCode {
+    Version = 1,
+    Realm = 2,
+    Credential = 3,
+    Expired = 4,
+    TicketExpired = 5,
+    Revoked = 6,
+    Protocol = 7,
+    Busy = 8,
+});
 
 #[cfg(test)]
 mod tests;

@@ -6,8 +6,9 @@
 //! the lease ends makes it last longer. Who may not have one gets [`RelayRefused`].
 
 use minicbor::bytes::ByteVec;
-use minicbor::{Decode, Decoder, Encode, Encoder};
+use minicbor::{Decode, Encode};
 
+use super::numbered::numbered;
 use crate::id::AnchorKey;
 
 /// Bytes of [`RelayGrant::keys`]: two keys.
@@ -97,38 +98,8 @@ pub enum RelayRefusal {
     Other(u32),
 }
 
-impl RelayRefusal {
-    const fn number(self) -> u32 {
-        match self {
-            Self::Off => 1,
-            Self::NotReached => 2,
-            Self::Full => 3,
-            Self::Other(number) => number,
-        }
-    }
-
-    const fn from_number(number: u32) -> Self {
-        match number {
-            1 => Self::Off,
-            2 => Self::NotReached,
-            3 => Self::Full,
-            _ => Self::Other(number),
-        }
-    }
-}
-
-impl<C> Encode<C> for RelayRefusal {
-    fn encode<W: minicbor::encode::Write>(
-        &self,
-        e: &mut Encoder<W>,
-        _: &mut C,
-    ) -> Result<(), minicbor::encode::Error<W::Error>> {
-        e.u32(self.number())?.ok()
-    }
-}
-
-impl<'b, C> Decode<'b, C> for RelayRefusal {
-    fn decode(d: &mut Decoder<'b>, _: &mut C) -> Result<Self, minicbor::decode::Error> {
-        d.u32().map(Self::from_number)
-    }
-}
+numbered!(RelayRefusal {
+    Off = 1,
+    NotReached = 2,
+    Full = 3,
+});

@@ -188,6 +188,11 @@ impl Liveness {
         }
     }
 
+    /// Returns when a probe went out that has not been echoed; not for probes of sizes.
+    pub fn asked_at(&self, peer: PeerIx, probe: u64) -> Option<Mono> {
+        self.peers.get(&peer)?.asked_at(probe)
+    }
+
     /// An echo arrived. Returns the round-trip time; `None` when the probe is unknown, was
     /// echoed before, or the time would mislead: the probe was out while a guard struck, a newer
     /// one was sent since, or the peer has failed. A holder that was stopped and goes on echoes

@@ -299,6 +299,10 @@ impl Peer {
         self.last_heard
     }
 
+    pub(super) fn asked_at(&self, probe: u64) -> Option<Mono> {
+        self.open.sent_at(probe)
+    }
+
     pub(super) const fn proven_until(&self) -> Option<Mono> {
         self.proven_until
     }

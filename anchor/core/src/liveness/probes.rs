@@ -69,6 +69,12 @@ impl OpenProbes {
         self.newest = Some(id);
     }
 
+    /// Returns when a probe that has not been echoed went out.
+    pub(super) fn sent_at(&self, id: u64) -> Option<Mono> {
+        let mut open = self.ring.iter().flatten();
+        open.find(|probe| probe.id == id).map(|probe| probe.sent_at)
+    }
+
     /// Returns what was known of the probe; only its first echo is known.
     pub(super) fn take(&mut self, id: u64) -> Option<Answered> {
         let slot = self

@@ -484,12 +484,15 @@ impl Plane {
 
     fn take_echo(&mut self, now: Now, peer: PeerIx, from: Path, echo: Echo) {
         self.take_proof(now.mono, peer, echo.received);
+        let is_trial = self.take_trial_echo(now.mono, peer, echo.id);
         self.sizes.handle_echo(now.mono, peer, echo.id);
         self.liveness.handle_size_echo(now.mono, peer, echo.id);
-        self.take_trial_echo(now.mono, peer, echo.id);
+        let asked = self.liveness.asked_at(peer, echo.id);
         if let Some(rtt) = self.liveness.handle_echo(now.mono, peer, echo.id) {
             self.set_rtt(now.mono, peer, rtt);
-            self.heard_by(now.mono, peer, from);
+        }
+        if !is_trial {
+            self.answered_by(now.mono, peer, from, asked);
         }
         self.release_holds(now, peer);
     }

@@ -51,7 +51,7 @@ use crate::clients::Clients;
 use crate::connections::{Connections, Limits as ConnectionLimits};
 use crate::cost::Costs;
 use crate::flows::Flows;
-use crate::ids::{Host, PeerIx};
+use crate::ids::{Host, PeerIx, Relayed};
 use crate::liveness::{Liveness, Sent};
 use crate::mtu::Mtu;
 use crate::packet::{Checksum, Offload, Packet, Tcp, TcpFlags, Transport};
@@ -64,6 +64,7 @@ use crate::time::{Mono, Now};
 use crate::translate::rewrite_source;
 use expose::Expose;
 use hold::Holds;
+use moved::Asked;
 use ways::{ROAM_AFTER, Trials};
 
 /// The source address by which a client writes its own machine on the wire, and the address an
@@ -185,6 +186,8 @@ pub enum Event {
     Roamed(PeerIx, Path),
     /// A relay reaches this peer, and its other paths are being tried: it is to try ours.
     TryPaths(PeerIx),
+    /// A probe went this way and back in so much time.
+    Measured(Relayed, Duration),
     /// The peer is asked once more after it did not answer: should it have restarted, its control
     /// connection tells.
     Unanswered(PeerIx),
@@ -226,6 +229,11 @@ struct Paths {
     other: Option<Path>,
     /// The probe by which the peer last said that it had moved; it may come by several paths.
     moved_by: Option<u64>,
+    /// What the path in use has not answered since it last answered anything.
+    asked: Option<Asked>,
+    /// When the path in use took over because another did not answer, which the peer is told until
+    /// it answers that.
+    tells_move: Option<Mono>,
 }
 
 impl Paths {
@@ -396,6 +404,8 @@ impl Plane {
             is_doubtful: false,
             other: None,
             moved_by: None,
+            asked: None,
+            tells_move: None,
         });
         entry.all = SmallVec::from_slice(all);
         let was_heard = entry.heard.is_some();
@@ -406,6 +416,8 @@ impl Plane {
         if !keeps && !entry.is_live(now, ROAM_AFTER) {
             entry.current = preferred;
             entry.heard = None;
+            entry.asked = None;
+            entry.tells_move = None;
             self.follow_path(now, peer);
             self.watch_trials(now, peer);
         }

@@ -86,17 +86,7 @@ impl Plane {
                 id,
                 all_paths,
             } => {
-                let Some(entry) = self.paths.get(&peer) else {
-                    return;
-                };
-                let paths = entry.to_probe(all_paths);
-                let probe = Probe { id };
-                if entry.is_doubtful {
-                    let payload = probe.encode_moved();
-                    self.send_frame(peer, FrameType::Probe, &payload, &paths);
-                } else {
-                    self.send_frame(peer, FrameType::Probe, &probe.encode(), &paths);
-                }
+                self.send_probe(now.mono, peer, Probe { id }, all_paths);
                 if !self.sessions.can_send(peer) {
                     self.ask_for_session(now.mono, peer);
                 }

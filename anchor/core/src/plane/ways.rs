@@ -1,10 +1,11 @@
 //! Which of a peer's paths is in use, and the trials that find a better one.
 //!
 //! A path takes over when the one in use was silent for [`ROAM_AFTER`]: whoever is heard by another
-//! way is there now. While a peer is reached by a relay, all its known paths are tried in rounds:
-//! one probe each, whose echo proves both directions; so is one by which the peer is heard while the
-//! relay is silent. A direct path that answers takes over at once;
-//! another relay when it was better by a margin in [`ROUNDS_WON`] rounds in a row (`relay::prefer`).
+//! way is there now; or when it answers and the one in use does not (`moved`). While a peer is
+//! reached by a relay, all its known paths are tried in rounds: one probe each, whose echo proves
+//! both directions; so is one by which the peer is heard while the relay is silent. A direct path
+//! that answers takes over at once; another relay when it was better by a margin in
+//! [`ROUNDS_WON`] rounds in a row (`relay::prefer`).
 //! Both may be in use for a while without harm: frames are taken from any path, so nothing is lost.
 //! Rounds become rare while they are fruitless, and after a direct path that did not last.
 //!
@@ -156,11 +157,16 @@ impl Plane {
         }
     }
 
-    /// Begins trials for a peer that a relay has begun to reach.
+    /// Begins trials for a peer that a relay has begun to reach, and ends them for one that is
+    /// reached directly.
     pub(super) fn watch_trials(&mut self, now: Mono, peer: PeerIx) {
         let current = self.paths.get(&peer).and_then(|entry| entry.current);
         let Some(current) = current else { return };
         if !current.is_relayed() {
+            if let Some(round) = self.trials.rounds.get_mut(&peer) {
+                round.direct_since.get_or_insert(now);
+                round.trials.clear();
+            }
             return;
         }
         let fresh = || Round {
@@ -210,32 +216,37 @@ impl Plane {
         }
     }
 
-    /// An echo arrived; it may answer a trial.
-    pub(super) fn take_trial_echo(&mut self, now: Mono, peer: PeerIx, id: u64) {
+    /// An echo arrived. Returns whether its probe tried another path than the one in use.
+    pub(super) fn take_trial_echo(&mut self, now: Mono, peer: PeerIx, id: u64) -> bool {
         let Some(round) = self.trials.rounds.get_mut(&peer) else {
-            return;
+            return false;
         };
         let Some(at) = round.trials.iter().position(|trial| trial.id == id) else {
-            return;
+            return false;
         };
         let Trial { path, sent, .. } = round.trials.swap_remove(at);
         let rtt = now.since(sent);
+        if let Some(way) = path.way() {
+            let measured = Event::Measured(way, rtt);
+            self.outputs.push_back(Output::Event(measured));
+        }
         let in_use = self.paths.get(&peer).and_then(|entry| entry.current);
         let Some(in_use) = in_use.filter(Path::is_relayed) else {
-            return;
+            return true;
         };
         if path == in_use {
             round.current = Some(rtt);
-        } else if path.is_relayed() {
+            return false;
+        }
+        if path.is_relayed() {
             let is_better = round.best.is_none_or(|(_, best)| rtt < best);
             if is_better {
                 round.best = Some((path, rtt));
             }
         } else {
-            round.direct_since = Some(now);
-            round.trials.clear();
             self.roam(now, peer, path);
         }
+        true
     }
 
     /// Judges the round before the next one: what has not answered by now does not.
@@ -263,23 +274,25 @@ impl Plane {
         }
     }
 
-    /// Notes by which path a frame came. While a relay is in use, probes and echoes by another path
-    /// may be trials, the peer's or ours, and say nothing of what is used.
+    /// Notes by which path a frame came. An echo by another path than the one in use is judged by
+    /// what it answers. While a relay is in use, probes by another path may be the peer's trials,
+    /// and say nothing of what is used.
     pub(super) fn heard_frame(&mut self, now: Mono, peer: PeerIx, from: Path, kind: FrameType) {
         let Some(paths) = self.paths.get(&peer) else {
             return;
         };
-        let is_trial = match kind {
-            FrameType::Data | FrameType::Keepalive => false,
-            FrameType::Probe | FrameType::Echo => {
-                paths.current != Some(from) && paths.current.as_ref().is_some_and(Path::is_relayed)
+        let is_beside = paths.current != Some(from);
+        let is_relayed = paths.current.as_ref().is_some_and(Path::is_relayed);
+        match kind {
+            FrameType::Echo if is_beside => {}
+            FrameType::Probe if is_beside && is_relayed => {
+                if !from.is_relayed() && !paths.is_live(now, ROAM_AFTER) {
+                    self.try_heard(now, peer, from);
+                }
             }
-        };
-        if !is_trial {
-            self.heard_by(now, peer, from);
-        } else if kind == FrameType::Probe && !from.is_relayed() && !paths.is_live(now, ROAM_AFTER)
-        {
-            self.try_heard(now, peer, from);
+            FrameType::Data | FrameType::Keepalive | FrameType::Probe | FrameType::Echo => {
+                self.heard_by(now, peer, from);
+            }
         }
     }
 

@@ -4,6 +4,8 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use conflux_proto::control::RelayRefusal;
+
 use super::LEASE;
 use crate::ids::PeerIx;
 use crate::time::Mono;
@@ -44,22 +46,11 @@ impl Granted {
     }
 }
 
-/// Why this anchor does not carry.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Refusal {
-    /// It carries for nobody.
-    Off,
-    /// The other end has no direct way to this anchor.
-    NotReached,
-    /// Too many leases.
-    Full,
-}
-
 /// What follows from an ask.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Answer {
     /// Refuse it.
-    Refuse(Refusal),
+    Refuse(RelayRefusal),
     /// Tell the other end that it is asked for; it may have been told before.
     Tell,
     /// Make two legs with new keys, drop those with these indices of ours, and tell both.
@@ -105,10 +96,10 @@ impl Desk {
     ) -> Answer {
         self.expire(now);
         if self.is_closed {
-            return Answer::Refuse(Refusal::Off);
+            return Answer::Refuse(RelayRefusal::Off);
         }
         if !is_reached || from == to {
-            return Answer::Refuse(Refusal::NotReached);
+            return Answer::Refuse(RelayRefusal::NotReached);
         }
         let theirs = match self.pairs.get_mut(&pair(from, to)) {
             Some(granted) => {
@@ -128,7 +119,7 @@ impl Desk {
         };
         let is_known = self.pairs.contains_key(&pair(from, to));
         if !is_known && (self.is_full_for(from) || self.is_full_for(to)) {
-            return Answer::Refuse(Refusal::Full);
+            return Answer::Refuse(RelayRefusal::Full);
         }
         let Some(theirs) = theirs else {
             self.asks.insert((from, to), Ask { index, at: now });
@@ -249,9 +240,9 @@ mod tests {
         desk.set_open(false);
         let closed = desk.handle_ask(at(0), (A, B), 7, true, || 1);
 
-        assert_eq!(to_itself, Answer::Refuse(Refusal::NotReached));
-        assert_eq!(to_stranger, Answer::Refuse(Refusal::NotReached));
-        assert_eq!(closed, Answer::Refuse(Refusal::Off));
+        assert_eq!(to_itself, Answer::Refuse(RelayRefusal::NotReached));
+        assert_eq!(to_stranger, Answer::Refuse(RelayRefusal::NotReached));
+        assert_eq!(closed, Answer::Refuse(RelayRefusal::Off));
     }
 
     #[test]
@@ -278,7 +269,7 @@ mod tests {
 
         let told = answers.iter().filter(|answer| **answer == Answer::Tell);
         assert_eq!(told.count(), MAX_PAIRS_EACH);
-        assert_eq!(answers[999], Answer::Refuse(Refusal::Full));
+        assert_eq!(answers[999], Answer::Refuse(RelayRefusal::Full));
         assert_eq!(others, Answer::Tell);
     }
 

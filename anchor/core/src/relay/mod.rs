@@ -24,7 +24,7 @@ mod seek;
 
 use std::time::Duration;
 
-pub use desk::{Answer, Desk, Granted, Refusal, Side};
+pub use desk::{Answer, Desk, Granted, Side};
 pub use leg::{Leg, LegKeys, LegSealer, Role};
 pub use limit::Limit;
 pub use links::{Links, NotCarried, Passed};

@@ -1,12 +1,13 @@
 //! Whom this anchor asks to carry for it, when, and which leases it holds. The cost of a lease is
-//! this anchor's round trip to the relay and the relay's to the other end, as it says; probes
-//! through it tell the truth later.
+//! this anchor's round trip to the relay and the relay's to the other end, as it says, until a probe
+//! through it has told the truth; that also ranks the relay when leases are asked for again.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use conflux_proto::control::RelayRefusal;
+
 use super::RENEW_AFTER;
-use super::desk::Refusal;
 use crate::ids::{PeerIx, Relayed};
 use crate::time::Mono;
 
@@ -26,6 +27,10 @@ const OFF_FOR: Duration = Duration::from_secs(600);
 const NOT_REACHED_FOR: Duration = Duration::from_secs(10);
 const FULL_FOR: Duration = Duration::from_secs(60);
 const SILENT_FOR: Duration = Duration::from_secs(10);
+
+/// How long what a probe took counts after the lease: longer than the longest pause between probes,
+/// and not so long that a relay is passed over for what was busy an hour ago.
+const MEASURED_FOR: Duration = Duration::from_secs(600);
 
 /// How often a far end is looked at that wants another lease, and one that has all it wants.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
@@ -55,6 +60,9 @@ pub struct Seeker {
     /// When each is looked at next.
     sought: BTreeMap<PeerIx, Mono>,
     legs: BTreeMap<(PeerIx, PeerIx), Leg>,
+    /// What the last probe to a far end took by a relay, and when it was back, of those that had a
+    /// lease then; at most [`MAX_HELD`].
+    measured: BTreeMap<(PeerIx, PeerIx), (Duration, Mono)>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -91,8 +99,9 @@ impl Seeker {
         self.sought.keys().copied().collect()
     }
 
-    /// Returns what to ask for now: `candidates` are the peers with direct ways, the best first;
-    /// `fresh` yields indices.
+    /// Returns what to ask for now: `candidates` are the peers with direct ways; `fresh` yields
+    /// indices. Those come first that promise the shortest round trip: of a relay that has carried
+    /// it is known, and of another it is no shorter than the way to it.
     pub fn poll_asks(
         &mut self,
         now: Mono,
@@ -116,16 +125,15 @@ impl Seeker {
                 LOOK_EVERY
             };
             self.sought.insert(far, now + pause);
-            for Candidate { relay, .. } in candidates {
+            for relay in self.rank(far, candidates) {
                 if missing == 0 || self.legs.len() >= MAX_HELD {
                     break;
                 }
-                if *relay == far || self.legs.contains_key(&(far, *relay)) {
+                if relay == far || self.legs.contains_key(&(far, relay)) {
                     continue;
                 }
                 missing -= 1;
                 let index = fresh();
-                let relay = *relay;
                 let asked = Leg::Asked { index, at: now };
                 self.legs.insert((far, relay), asked);
                 asks.push(Want {
@@ -188,13 +196,23 @@ impl Seeker {
         true
     }
 
+    /// A probe went `way` and back in `rtt`: from now on that is its cost, whatever the relay says.
+    /// Nothing changes without a lease.
+    pub fn handle_measured(&mut self, now: Mono, way: Relayed, rtt: Duration) {
+        let key = (way.far, way.relay);
+        let is_held = matches!(self.legs.get(&key), Some(Leg::Held { .. }));
+        if is_held && (self.measured.len() < MAX_HELD || self.measured.contains_key(&key)) {
+            self.measured.insert(key, (rtt, now));
+        }
+    }
+
     /// A relay refuses; its lease, if there was one, is over. Another is asked at the next
     /// [`Self::poll_asks`].
-    pub fn handle_refused(&mut self, now: Mono, way: Relayed, why: Refusal) {
+    pub fn handle_refused(&mut self, now: Mono, way: Relayed, why: RelayRefusal) {
         let pause = match why {
-            Refusal::Off => OFF_FOR,
-            Refusal::NotReached => NOT_REACHED_FOR,
-            Refusal::Full => FULL_FOR,
+            RelayRefusal::Off => OFF_FOR,
+            RelayRefusal::NotReached => NOT_REACHED_FOR,
+            RelayRefusal::Full | RelayRefusal::Other(_) => FULL_FOR,
         };
         if let Some(leg) = self.legs.get_mut(&(way.far, way.relay)) {
             *leg = Leg::Refused { until: now + pause };
@@ -211,6 +229,7 @@ impl Seeker {
             .map(|(far, _)| *far)
             .collect();
         self.legs.retain(|(_, by), _| *by != relay);
+        self.measured.retain(|(_, by), _| *by != relay);
         for far in lost {
             self.look_soon(now, far);
         }
@@ -221,7 +240,10 @@ impl Seeker {
         let mut held: Vec<(Duration, PeerIx)> = self
             .of(far)
             .filter_map(|(relay, leg)| match leg {
-                Leg::Held { cost, .. } => Some((*cost, relay)),
+                Leg::Held { cost, .. } => {
+                    let measured = self.measured(far, relay);
+                    Some((measured.unwrap_or(*cost), relay))
+                }
                 Leg::Asked { .. } | Leg::Refused { .. } => None,
             })
             .collect();
@@ -237,6 +259,21 @@ impl Seeker {
             Leg::Asked { .. } | Leg::Refused { .. } => None,
         });
         self.sought.values().copied().chain(ends).min()
+    }
+
+    /// Returns whom to ask for `far`, in this order.
+    fn rank(&self, far: PeerIx, candidates: &[Candidate]) -> Vec<PeerIx> {
+        let promise = |candidate: &Candidate| {
+            let measured = self.measured(far, candidate.relay);
+            (measured.unwrap_or(candidate.rtt), candidate.relay)
+        };
+        let mut ranked: Vec<(Duration, PeerIx)> = candidates.iter().map(promise).collect();
+        ranked.sort_unstable();
+        ranked.into_iter().map(|(_, relay)| relay).collect()
+    }
+
+    fn measured(&self, far: PeerIx, relay: PeerIx) -> Option<Duration> {
+        self.measured.get(&(far, relay)).map(|(rtt, _)| *rtt)
     }
 
     fn renew(&mut self, now: Mono, far: PeerIx, asks: &mut Vec<Want>) {
@@ -269,6 +306,11 @@ impl Seeker {
         self.legs.retain(|_, leg| match leg {
             Leg::Asked { at, .. } => now.since(*at) < SILENT_FOR,
             Leg::Held { ends: until, .. } | Leg::Refused { until } => *until > now,
+        });
+        let legs = &self.legs;
+        self.measured.retain(|key, (_, at)| {
+            let is_held = matches!(legs.get(key), Some(Leg::Held { .. }));
+            is_held || now.since(*at) < MEASURED_FOR
         });
     }
 

@@ -23,7 +23,7 @@ fn a_relay_that_refuses_or_is_silent_gives_way_to_the_next() {
     seeker.seek(at(0), FAR);
     poll(&mut seeker, 0, &[1, 2, 3, 4]);
 
-    seeker.handle_refused(at(10), way(1), Refusal::Off);
+    seeker.handle_refused(at(10), way(1), RelayRefusal::Off);
     let after_refusal = poll(&mut seeker, 10, &[1, 2, 3, 4]);
     let after_silence = poll(&mut seeker, 2_100, &[1, 2, 3, 4]);
 
@@ -54,6 +54,48 @@ fn leases_are_listed_by_cost_and_only_as_asked_for() {
 
     assert_eq!((wrong, slow, quick, stray), (false, true, true, false));
     assert_eq!(seeker.ways(FAR), [way(2), way(1)]);
+}
+
+#[test]
+fn what_a_probe_took_outweighs_what_a_relay_says_and_stays_known_when_the_lease_is_over() {
+    let mut seeker = Seeker::default();
+    seeker.seek(at(0), FAR);
+    let asks = poll(&mut seeker, 0, &[1, 2]);
+    seeker.handle_grant(at(5), way(1), asks[0].index, LEASE, millis(3));
+    seeker.handle_grant(at(5), way(2), asks[1].index, LEASE, millis(30));
+
+    seeker.handle_measured(at(9), way(1), millis(80));
+    seeker.handle_measured(at(9), way(2), millis(35));
+    seeker.handle_measured(at(9), way(3), millis(1));
+    let held = seeker.ways(FAR);
+    seeker.handle_refused(at(10), way(1), RelayRefusal::NotReached);
+    seeker.handle_refused(at(10), way(2), RelayRefusal::NotReached);
+    // Each is 1 ms away; the third and fourth have no lease, so nothing is known of them.
+    let again = poll(&mut seeker, 10_011, &[1, 2, 3, 4]);
+    let last = poll(&mut seeker, 13_011, &[1, 2, 3, 4]);
+
+    assert_eq!(held, [way(2), way(1)]);
+    assert_eq!(relays(&again), [3, 4]);
+    assert_eq!(relays(&last), [2, 1]);
+}
+
+#[test]
+fn what_was_measured_is_forgotten_with_the_relay_and_ten_minutes_after_the_lease() {
+    let mut gone = Seeker::default();
+    hold(&mut gone);
+    gone.handle_measured(at(9), way(1), millis(80));
+    let mut over = Seeker::default();
+    hold(&mut over);
+    over.handle_measured(at(9), way(1), millis(80));
+
+    gone.handle_relay_gone(at(10), PeerIx(1));
+    over.handle_refused(at(10), way(1), RelayRefusal::NotReached);
+    poll(&mut over, 600_000, &[]);
+    let before = over.measured.len();
+    poll(&mut over, 600_010, &[]);
+
+    assert!(gone.measured.is_empty());
+    assert_eq!((before, over.measured.len()), (1, 0));
 }
 
 #[test]

@@ -418,7 +418,7 @@ impl World {
                 self.models[at].returned(peer.0 as usize);
             }
             Event::Left { moved, .. } => self.counts.moves += u64::from(moved),
-            Event::Roamed(..) | Event::TryPaths(_) => {}
+            Event::Roamed(..) | Event::TryPaths(_) | Event::Measured(..) => {}
         }
     }
 

@@ -110,6 +110,30 @@ fn a_relay_takes_over_from_a_direct_path_that_dies_before_the_holder_fails() {
 }
 
 #[test]
+fn a_path_that_dies_is_left_by_both_ends_though_the_client_has_no_more_to_send() {
+    // Nothing there, nothing back, or neither: what is still heard proves no way there.
+    let [there, back] = [(CLIENT, HOLDER), (HOLDER, CLIENT)];
+    for cuts in [vec![there], vec![back], vec![there, back]] {
+        let mut realm = apart();
+        realm.cuts.clear();
+        realm.pass(Duration::from_secs(300));
+        assert_eq!(talk(&mut realm, 5), 5);
+
+        // The last frame comes at the moment of the cut, and the last packet goes right after it.
+        realm.send(CLIENT, &hello());
+        realm.pass(ms(5));
+        realm.cuts.extend(&cuts);
+        realm.send(CLIENT, &hello());
+        realm.pass(ms(1200));
+
+        assert!(path(&realm, CLIENT).is_relayed(), "client, {cuts:?}");
+        assert!(path(&realm, HOLDER).is_relayed(), "holder, {cuts:?}");
+        assert_eq!(talk(&mut realm, 20), 20, "{cuts:?}");
+        assert_eq!(realm.nodes[CLIENT].plane.counters().holder_failures, 0);
+    }
+}
+
+#[test]
 fn a_shorter_relay_takes_over_after_two_rounds_and_a_slightly_shorter_one_does_not() {
     for (millis, takes_over) in [(3, true), (9, false)] {
         let mut realm = apart();
@@ -127,6 +151,12 @@ fn a_shorter_relay_takes_over_after_two_rounds_and_a_slightly_shorter_one_does_n
 
         let by = path(&realm, CLIENT).way().unwrap().relay;
         assert_eq!(by == peer(OTHER_RELAY), takes_over, "{millis} ms");
+        // Two hops there and two back; the control loop ranks relays by it.
+        for (relay, took) in [(RELAY, ms(40)), (OTHER_RELAY, ms(4 * millis))] {
+            let (relay, far) = (peer(relay), peer(HOLDER));
+            let told = Event::Measured(Relayed { relay, far }, took);
+            assert!(realm.events(CLIENT).contains(&told), "{told:?}");
+        }
     }
 }
 
@@ -253,11 +283,14 @@ fn path(realm: &Realm, at: usize) -> Path {
 fn talk(realm: &mut Realm, count: usize) -> usize {
     realm.take(CLIENT);
     for _ in 0..count {
-        let packet = udp_packet(socket("192.0.0.2", 9), shared(ECHO), b"hello");
-        realm.send(CLIENT, &packet);
+        realm.send(CLIENT, &hello());
         realm.pass(ms(100));
     }
     realm.take(CLIENT).len()
+}
+
+fn hello() -> Vec<u8> {
+    udp_packet(socket("192.0.0.2", 9), shared(ECHO), b"hello")
 }
 
 fn shared(port: u16) -> std::net::SocketAddr {

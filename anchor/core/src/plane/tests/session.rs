@@ -185,6 +185,31 @@ fn two_working_paths_do_not_alternate() {
 }
 
 #[test]
+fn answers_that_somebody_brings_from_elsewhere_draw_nobody_away_from_a_path_that_works() {
+    let (mut realm, mut connection, holder) = talking(1);
+    let works = realm.nodes[holder].source;
+    let elsewhere = SocketAddr::from(([203, 0, 113, 66], 6666));
+
+    // Whoever sits on the way is faster than the path itself with each answer, and with nothing else.
+    for _ in 0..400 {
+        realm.nodes[holder].source = elsewhere;
+        let now = realm.now.mono;
+        realm.nodes[0].plane.liveness.probe_now(now, peer(holder));
+        realm.settle();
+        realm.pass(ms(4));
+        realm.nodes[holder].source = works;
+        connection.send(&mut realm, b"more");
+        realm.pass(ms(46));
+        connection.take(&mut realm);
+    }
+
+    let view = realm.nodes[0].plane.view_peer(realm.now.mono, peer(holder));
+    assert_eq!(view.path.map(|path| path.remote), Some(works));
+    let roamed = |event: &Event| matches!(event, Event::Roamed(..));
+    assert!(!realm.events(0).iter().any(roamed));
+}
+
+#[test]
 fn a_replayed_frame_goes_nowhere() {
     let mut realm = Realm::of_holders(3, 1);
     realm.duplicates = true;
