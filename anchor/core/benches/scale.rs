@@ -427,6 +427,7 @@ fn path_of(peer: PeerIx) -> Path {
     Path {
         socket: 0,
         remote: SocketAddr::from(([192, 0, 2, 1], port)),
+        local: None,
     }
 }
 

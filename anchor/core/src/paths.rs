@@ -56,6 +56,16 @@ pub struct Way {
     pub local: Option<IpAddr>,
 }
 
+impl Way {
+    /// Returns the way to an address whose local end the kernel chooses.
+    pub const fn to(remote: SocketAddr) -> Self {
+        Self {
+            remote,
+            local: None,
+        }
+    }
+}
+
 /// Ways a packet is to be sent by.
 pub type Ways = SmallVec<[Way; MAX_CANDIDATES]>;
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use conflux_core::credential::{self, Member, Refused};
-use conflux_core::ids::PeerIx;
+use conflux_core::ids::{PeerIx, Relayed};
 use conflux_core::time::Mono;
 use conflux_proto::control::{
     Admitted, Decoded, Hello, Message, PROTOCOL_VERSION, Refusal, RefusalCode,

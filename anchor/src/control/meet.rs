@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use conflux_core::ids::{PeerIx, Relayed};
-use conflux_core::paths::canonical;
+use conflux_core::paths::{Way, canonical};
 use conflux_core::plane::Path;
 use conflux_core::reach::Class;
 use conflux_core::time::Mono;
@@ -80,7 +80,7 @@ impl Anchor {
                     .map(canonical)
                     .filter(|at| self.is_outside(at.ip()) && is_peer_address(at))
                     .take(MAX_TRIED)
-                    .filter_map(|at| self.path_to(at))
+                    .filter_map(|at| self.path_to(Way::to(at)))
                     .collect();
                 self.peers.note_sought(peer);
                 self.data

@@ -274,7 +274,7 @@ impl Anchor {
             Event::Roamed(peer, path) => {
                 let way = Way {
                     remote: path.remote,
-                    local: None,
+                    local: path.local,
                 };
                 self.paths.lock().roam(peer, way);
                 self.nudge(peer);
@@ -415,18 +415,21 @@ impl Anchor {
             .unwrap_or_default()
     }
 
-    /// Returns the data thread's path for a peer's address; `None` without a socket for it.
-    fn path_to(&self, remote: SocketAddr) -> Option<Path> {
-        if let Some(way) = Relayed::from_address(&remote) {
+    /// Returns the data thread's path for a way to a peer; `None` without a socket for it.
+    fn path_to(&self, way: Way) -> Option<Path> {
+        if let Some(way) = Relayed::from_address(&way.remote) {
             return Some(Path::relayed(way));
         }
-        let socket = self
-            .sockets
-            .iter()
-            .position(|local| local.is_ipv4() == remote.is_ipv4())?;
+        let is_bound = |local: &SocketAddr| Some(local.ip()) == way.local;
+        let serves = |local: &SocketAddr| local.is_ipv4() == way.remote.is_ipv4();
+        let mut sockets = self.sockets.iter();
+        let socket = sockets
+            .position(is_bound)
+            .or_else(|| self.sockets.iter().position(serves))?;
         Some(Path {
             socket: u8::try_from(socket).ok()?,
-            remote,
+            remote: way.remote,
+            local: way.local,
         })
     }
 

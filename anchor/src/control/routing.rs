@@ -7,7 +7,7 @@ use std::sync::Arc;
 use conflux_core::identity::Identity;
 use conflux_core::ids::{PeerIx, Relayed};
 use conflux_core::membership::{Candidate, neighbours};
-use conflux_core::paths::MAX_CANDIDATES;
+use conflux_core::paths::{MAX_CANDIDATES, Way};
 use conflux_core::plane::{OWN_HOST, Path};
 use conflux_core::routes::{self, Claim, OwnFacts, PeerFacts, Routes, State};
 use conflux_core::time::Mono;
@@ -115,17 +115,16 @@ impl Anchor {
             paths.current(peer)
         };
         let relayed = self.relays.ways(peer).iter().map(|way| way.address());
+        let others = usable
+            .iter()
+            .copied()
+            .chain(relayed)
+            .filter(|at| Some(*at) != current.map(|way| way.remote))
+            .map(Way::to);
         let all: Vec<Path> = current
-            .map(|way| way.remote)
             .into_iter()
-            .chain(
-                usable
-                    .iter()
-                    .copied()
-                    .chain(relayed)
-                    .filter(|at| Some(*at) != current.map(|way| way.remote)),
-            )
-            .filter_map(|remote| self.path_to(remote))
+            .chain(others)
+            .filter_map(|way| self.path_to(way))
             .collect();
         self.data
             .run(move |plane, now| plane.set_paths(now.mono, peer, &all));

@@ -279,6 +279,7 @@ impl Thread {
             let from = Path {
                 socket,
                 remote: run.source,
+                local: run.local,
             };
             if Relayed::from_address(&run.source).is_some() {
                 // No network has such addresses: it is made to look like a relay's.
@@ -314,7 +315,7 @@ impl Thread {
                 if is_stray(datagram) {
                     let way = Way {
                         remote: from.remote,
-                        local: None,
+                        local: from.local,
                     };
                     self.strays.give(way, datagram);
                     continue;

@@ -1,5 +1,6 @@
 //! Sealed frames on their way to the sockets: runs of equal size for one peer go out by one call.
 
+use conflux_core::paths::Way;
 use conflux_core::plane::{DropReason, Path};
 use tracing::trace;
 
@@ -103,8 +104,12 @@ impl Transmit {
 
 /// Sends a run of frames; returns what the kernel did not take.
 pub(super) fn send(sockets: &mut [DataSocket], to: Path, run: &[u8], frame_bytes: usize) -> Lost {
+    let way = Way {
+        remote: to.remote,
+        local: to.local,
+    };
     let sent = match sockets.get_mut(usize::from(to.socket)) {
-        Some(socket) => socket.send(to.remote, run, frame_bytes),
+        Some(socket) => socket.send(way, run, frame_bytes),
         None => Ok(()),
     };
     let Err(error) = sent else {

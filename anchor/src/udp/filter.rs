@@ -45,6 +45,15 @@ pub(super) fn enable_gro(socket: &impl AsFd) -> io::Result<()> {
     set::<c_int>(socket, libc::SOL_UDP, libc::UDP_GRO, &1)
 }
 
+/// Has the kernel tell to which of this host's addresses a datagram came.
+pub(super) fn tell_local(socket: &impl AsFd, ipv6: bool) -> io::Result<()> {
+    if ipv6 {
+        set::<c_int>(socket, libc::IPPROTO_IPV6, libc::IPV6_RECVPKTINFO, &1)
+    } else {
+        set::<c_int>(socket, libc::IPPROTO_IP, libc::IP_PKTINFO, &1)
+    }
+}
+
 /// Has datagrams leave whole or not at all, whatever the kernel believes of the path: what fits
 /// is found by probes (`docs/decisions/0008-path-mtu.md`). Only a datagram that the interface
 /// itself cannot take is refused, with EMSGSIZE.

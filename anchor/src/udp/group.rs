@@ -159,6 +159,9 @@ fn prepare(socket: &Socket, address: SocketAddr, sharing: Sharing) -> io::Result
             socket.set_reuse_port(true)?;
             filter::attach_sorting(socket)?;
             filter::enable_gro(socket)?;
+            if address.ip().is_unspecified() {
+                filter::tell_local(socket, address.is_ipv6())?;
+            }
         }
         Sharing::Second => {
             socket.set_reuse_port(true)?;

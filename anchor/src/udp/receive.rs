@@ -2,7 +2,7 @@
 
 use std::io;
 use std::mem::MaybeUninit;
-use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6};
 use std::os::fd::{AsFd, AsRawFd};
 use std::ptr;
 
@@ -18,6 +18,8 @@ pub struct RecvBatch {
 pub struct Received {
     /// Who sent it, as the kernel saw it.
     pub source: SocketAddr,
+    /// To which of our addresses it was sent; none for a socket that is bound to one.
+    pub local: Option<IpAddr>,
     /// Where the run starts in the batch's memory.
     pub start: usize,
     /// How long the run is.
@@ -140,9 +142,11 @@ impl RecvBatch {
         if bytes == 0 {
             return;
         }
-        let stride_bytes = stride(&message.msg_hdr).unwrap_or(bytes);
+        let told = Told::read(&message.msg_hdr);
+        let stride_bytes = told.stride_bytes.unwrap_or(bytes);
         self.received.push(Received {
             source,
+            local: told.local,
             start: place * SLOT_BYTES,
             bytes,
             stride_bytes,
@@ -164,22 +168,46 @@ impl std::fmt::Debug for RecvBatch {
     }
 }
 
-/// Returns the length of one datagram when the kernel glued several.
-fn stride(header: &libc::msghdr) -> Option<usize> {
-    // SAFETY: `header` is one the kernel just filled: its control pointer and length describe
-    // control messages it wrote, which lie in an aligned buffer that is still alive; the CMSG
-    // functions stay inside that length. UDP_GRO carries an int, copied out unaligned.
-    unsafe {
-        let mut message = libc::CMSG_FIRSTHDR(header);
-        while let Some(control) = message.as_ref() {
-            if control.cmsg_level == libc::SOL_UDP && control.cmsg_type == libc::UDP_GRO {
-                let stride: libc::c_int = ptr::read_unaligned(libc::CMSG_DATA(message).cast());
-                return usize::try_from(stride).ok().filter(|bytes| *bytes > 0);
+/// What the kernel tells beside the bytes.
+#[derive(Default)]
+struct Told {
+    /// The length of one datagram, where it glued several.
+    stride_bytes: Option<usize>,
+    local: Option<IpAddr>,
+}
+
+impl Told {
+    fn read(header: &libc::msghdr) -> Self {
+        let mut told = Self::default();
+        // SAFETY: `header` is one the kernel just filled: its control pointer and length describe
+        // control messages it wrote, which lie in an aligned buffer that is still alive; the CMSG
+        // functions stay inside that length. Each kind carries what is read of it, copied out
+        // unaligned.
+        unsafe {
+            let mut message = libc::CMSG_FIRSTHDR(header);
+            while let Some(control) = message.as_ref() {
+                let data = libc::CMSG_DATA(message);
+                match (control.cmsg_level, control.cmsg_type) {
+                    (libc::SOL_UDP, libc::UDP_GRO) => {
+                        let stride: libc::c_int = ptr::read_unaligned(data.cast());
+                        told.stride_bytes = usize::try_from(stride).ok().filter(|bytes| *bytes > 0);
+                    }
+                    (libc::IPPROTO_IP, libc::IP_PKTINFO) => {
+                        let info: libc::in_pktinfo = ptr::read_unaligned(data.cast());
+                        let local = u32::from_be(info.ipi_spec_dst.s_addr);
+                        told.local = Some(Ipv4Addr::from(local).into());
+                    }
+                    (libc::IPPROTO_IPV6, libc::IPV6_PKTINFO) => {
+                        let info: libc::in6_pktinfo = ptr::read_unaligned(data.cast());
+                        told.local = Some(Ipv6Addr::from(info.ipi6_addr.s6_addr).into());
+                    }
+                    _ => {}
+                }
+                message = libc::CMSG_NXTHDR(header, message);
             }
-            message = libc::CMSG_NXTHDR(header, message);
         }
+        told
     }
-    None
 }
 
 fn address(name: &libc::sockaddr_in6) -> Option<SocketAddr> {

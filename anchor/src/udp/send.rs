@@ -3,9 +3,10 @@
 
 use std::collections::HashMap;
 use std::io;
-use std::net::{SocketAddr, UdpSocket};
+use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 
+use conflux_core::paths::Way;
 use socket2::SockAddr;
 
 use super::{MAX_SEGMENTS, MAX_SEND_BYTES, RecvBatch};
@@ -43,20 +44,19 @@ impl DataSocket {
         batch.fill(&self.socket, most)
     }
 
-    /// Sends `bytes` to `to` as datagrams of `segment_bytes`, the last perhaps shorter. Runs
-    /// above [`MAX_SEND_BYTES`] or [`MAX_SEGMENTS`] take more than one call to the kernel.
-    /// Never blocks.
+    /// Sends `bytes` by `way` as datagrams of `segment_bytes`, the last perhaps shorter. Runs
+    /// above [`MAX_SEND_BYTES`] or [`MAX_SEGMENTS`] take more than one call to the kernel. From
+    /// an address that is ours no longer they go out all the same, from one that is. Never blocks.
     ///
     /// # Errors
     /// The first datagram not sent names the reason; those behind it were not sent either.
-    pub fn send(
-        &mut self,
-        to: SocketAddr,
-        bytes: &[u8],
-        segment_bytes: usize,
-    ) -> Result<(), SendError> {
-        let address = SockAddr::from(to);
-        let result = self.send_runs(to, &address, bytes, segment_bytes.max(1));
+    pub fn send(&mut self, way: Way, bytes: &[u8], segment_bytes: usize) -> Result<(), SendError> {
+        let mut ends = Ends {
+            to: SockAddr::from(way.remote),
+            // Bound to one address, the socket sends from no other.
+            from: way.local.filter(|_| self.local.ip().is_unspecified()),
+        };
+        let result = self.send_runs(way.remote, &mut ends, bytes, segment_bytes.max(1));
         if let Err(SendError::Full) = result {
             self.stats.full += 1;
         }
@@ -86,7 +86,7 @@ impl DataSocket {
     fn send_runs(
         &mut self,
         to: SocketAddr,
-        address: &SockAddr,
+        ends: &mut Ends,
         bytes: &[u8],
         segment_bytes: usize,
     ) -> Result<(), SendError> {
@@ -95,14 +95,14 @@ impl DataSocket {
             let is_long = run.len() > segment_bytes;
             let mut is_unable = false;
             if is_long && !self.goes_one_by_one(to) {
-                match self.send_once(address, run, Some(segment_bytes)) {
+                match self.send_once(ends, run, Some(segment_bytes)) {
                     Ok(()) => continue,
                     Err(error) if is_about_segments(&error) => is_unable = true,
                     Err(error) => return Err(SendError::from_kernel(error)),
                 }
             }
             for datagram in run.chunks(segment_bytes) {
-                self.send_once(address, datagram, None)
+                self.send_once(ends, datagram, None)
                     .map_err(SendError::from_kernel)?;
             }
             // Not for datagrams that do not fit alone either: there will be none when the limit
@@ -116,14 +116,15 @@ impl DataSocket {
 
     fn send_once(
         &mut self,
-        to: &SockAddr,
+        ends: &mut Ends,
         bytes: &[u8],
         segment_bytes: Option<usize>,
     ) -> io::Result<()> {
         loop {
             self.stats.calls += 1;
-            match send_message(&self.socket, to, bytes, segment_bytes) {
+            match send_message(&self.socket, ends, bytes, segment_bytes) {
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) if ends.from.is_some() && is_about_source(&error) => ends.from = None,
                 result => return result,
             }
         }
@@ -155,6 +156,13 @@ impl DataSocket {
         }
         self.one_by_one.insert(to, RUNS_UNTIL_RETRY);
     }
+}
+
+/// Where datagrams go, and from where.
+struct Ends {
+    to: SockAddr,
+    /// The kernel's choice if none.
+    from: Option<IpAddr>,
 }
 
 impl AsFd for DataSocket {
@@ -223,9 +231,17 @@ fn is_about_segments(error: &io::Error) -> bool {
     )
 }
 
+/// EINVAL: the address to send from is not ours. The others: no way out begins at it.
+fn is_about_source(error: &io::Error) -> bool {
+    matches!(
+        error.raw_os_error(),
+        Some(libc::EINVAL | libc::EADDRNOTAVAIL | libc::ENETUNREACH | libc::EHOSTUNREACH)
+    )
+}
+
 fn send_message(
     socket: &UdpSocket,
-    to: &SockAddr,
+    ends: &Ends,
     bytes: &[u8],
     segment_bytes: Option<usize>,
 ) -> io::Result<()> {
@@ -233,25 +249,45 @@ fn send_message(
         iov_base: bytes.as_ptr().cast_mut().cast(),
         iov_len: bytes.len(),
     };
-    let mut control = Control([0; CONTROL_BYTES]);
+    let mut control = Control {
+        bytes: [0; CONTROL_BYTES],
+        used: 0,
+    };
+    if let Some(segment) = segment_bytes.and_then(|bytes| u16::try_from(bytes).ok()) {
+        control.put(libc::SOL_UDP, libc::UDP_SEGMENT, segment);
+    }
+    match ends.from {
+        Some(IpAddr::V4(from)) => {
+            let info = libc::in_pktinfo {
+                ipi_ifindex: 0,
+                ipi_spec_dst: libc::in_addr {
+                    s_addr: u32::from_ne_bytes(from.octets()),
+                },
+                ipi_addr: libc::in_addr { s_addr: 0 },
+            };
+            control.put(libc::IPPROTO_IP, libc::IP_PKTINFO, info);
+        }
+        // A link-local source needs the interface as well, which the scope of `to` names.
+        Some(IpAddr::V6(from)) if !from.is_unicast_link_local() => {
+            let info = libc::in6_pktinfo {
+                ipi6_addr: libc::in6_addr {
+                    s6_addr: from.octets(),
+                },
+                ipi6_ifindex: 0,
+            };
+            control.put(libc::IPPROTO_IPV6, libc::IPV6_PKTINFO, info);
+        }
+        Some(IpAddr::V6(_)) | None => {}
+    }
     // SAFETY: a msghdr is plain data for which all zeros is a valid value.
     let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
-    message.msg_name = to.as_ptr().cast_mut().cast();
-    message.msg_namelen = to.len();
+    message.msg_name = ends.to.as_ptr().cast_mut().cast();
+    message.msg_namelen = ends.to.len();
     message.msg_iov = &raw mut vector;
     message.msg_iovlen = 1;
-    if let Some(segment) = segment_bytes.and_then(|bytes| u16::try_from(bytes).ok()) {
-        message.msg_control = (&raw mut control).cast();
-        message.msg_controllen = CONTROL_BYTES as _;
-        // SAFETY: the control buffer is aligned for a cmsghdr and exactly as long as one that
-        // carries a u16, so CMSG_FIRSTHDR is not null and header and data lie inside it.
-        unsafe {
-            let header = libc::CMSG_FIRSTHDR(&raw const message);
-            (*header).cmsg_level = libc::SOL_UDP;
-            (*header).cmsg_type = libc::UDP_SEGMENT;
-            (*header).cmsg_len = libc::CMSG_LEN(SEGMENT_BYTES) as _;
-            std::ptr::write_unaligned(libc::CMSG_DATA(header).cast(), segment);
-        }
+    if control.used > 0 {
+        message.msg_control = (&raw mut control.bytes).cast();
+        message.msg_controllen = control.used as _;
     }
     // SAFETY: name, iovec, payload and control buffer outlive the call, with their true
     // lengths; sendmsg only reads them.
@@ -269,13 +305,42 @@ fn send_message(
     }
 }
 
+/// Control messages for one call.
 #[repr(C, align(8))]
-struct Control([u8; CONTROL_BYTES]);
+struct Control {
+    bytes: [u8; CONTROL_BYTES],
+    used: usize,
+}
 
-const SEGMENT_BYTES: libc::c_uint = size_of::<u16>() as libc::c_uint;
+impl Control {
+    /// Adds a message; there is room for a run's length and the longer kind of source.
+    fn put<T: Copy>(&mut self, level: libc::c_int, kind: libc::c_int, value: T) {
+        let bytes = size_of::<T>() as libc::c_uint;
+        let Some(room) = self.bytes.get_mut(self.used..self.used + space(bytes)) else {
+            debug_assert!(false, "no room for another control message");
+            return;
+        };
+        // SAFETY: `room` is as long as such a message, and aligned for its header: the buffer is,
+        // and what was used of it is a multiple of that. The value is written unaligned.
+        unsafe {
+            let header: *mut libc::cmsghdr = room.as_mut_ptr().cast();
+            (*header).cmsg_level = level;
+            (*header).cmsg_type = kind;
+            (*header).cmsg_len = libc::CMSG_LEN(bytes) as _;
+            std::ptr::write_unaligned(libc::CMSG_DATA(header).cast(), value);
+        }
+        self.used += space(bytes);
+    }
+}
 
-// SAFETY: CMSG_SPACE is arithmetic on its argument.
-const CONTROL_BYTES: usize = unsafe { libc::CMSG_SPACE(SEGMENT_BYTES) } as usize;
+/// Bytes a control message takes with this many of its own.
+const fn space(bytes: libc::c_uint) -> usize {
+    // SAFETY: CMSG_SPACE is arithmetic on its argument.
+    (unsafe { libc::CMSG_SPACE(bytes) }) as usize
+}
+
+const CONTROL_BYTES: usize =
+    space(size_of::<u16>() as libc::c_uint) + space(size_of::<libc::in6_pktinfo>() as libc::c_uint);
 
 /// Paths remembered as unable; beyond that all are tried again. Peers of one anchor that share
 /// such a device are few, and forgetting costs one failed call per run.

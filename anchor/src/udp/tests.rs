@@ -2,6 +2,7 @@ use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
 use std::os::fd::AsFd;
 use std::time::Duration;
 
+use conflux_core::paths::Way;
 use socket2::{Domain, SockRef, Socket, Type};
 
 use super::*;
@@ -118,7 +119,7 @@ fn a_run_travels_as_one_and_comes_apart_as_it_was() {
             let sent: Vec<u8> = (0..7).flat_map(|number| [0x10 + number; 1000]).collect();
 
             sender
-                .send(receiver.local_addr(), &sent[..6_400], 1000)
+                .send(Way::to(receiver.local_addr()), &sent[..6_400], 1000)
                 .unwrap();
             recv(&mut receiver, &mut batch);
 
@@ -153,8 +154,8 @@ fn a_run_beyond_the_kernels_limits_takes_several_calls() {
         let (mut sender, mut receiver) = pair("127.0.0.1:0");
         let to = receiver.local_addr();
 
-        sender.send(to, &[0x10; 100 * 130], 100).unwrap();
-        sender.send(to, &[0x10; 1452 * 60], 1452).unwrap();
+        sender.send(Way::to(to), &[0x10; 100 * 130], 100).unwrap();
+        sender.send(Way::to(to), &[0x10; 1452 * 60], 1452).unwrap();
 
         assert_eq!(sender.stats().calls, 3 + 2);
         assert_eq!(drain(&mut receiver, 100 * 130 + 1452 * 60), 130 + 60);
@@ -171,10 +172,12 @@ fn datagrams_longer_than_the_interface_takes_are_refused_and_never_cut() {
             let fits = 1280 - header_bytes;
 
             for (bytes, segment_bytes) in [(fits + 1, fits + 1), (2 * fits + 2, fits + 1)] {
-                let refused = sender.send(to, &vec![0x10; bytes], segment_bytes);
+                let refused = sender.send(Way::to(to), &vec![0x10; bytes], segment_bytes);
                 assert!(matches!(refused, Err(SendError::TooBig)), "{refused:?}");
             }
-            sender.send(to, &vec![0x10; 2 * fits], fits).unwrap();
+            sender
+                .send(Way::to(to), &vec![0x10; 2 * fits], fits)
+                .unwrap();
 
             assert_eq!(drain(&mut receiver, 2 * fits), 2);
             assert_eq!(sender.stats().fallbacks, 0);
@@ -190,7 +193,7 @@ fn what_the_kernel_believes_of_a_path_is_ignored() {
         ip("route add local 127.0.0.1 dev lo table local mtu lock 1280 proto static metric 1");
         ip("route del local 127.0.0.1 dev lo table local metric 0");
 
-        sender.send(to, &[0x10; 2800], 1400).unwrap();
+        sender.send(Way::to(to), &[0x10; 2800], 1400).unwrap();
 
         assert_eq!(drain(&mut receiver, 2800), 2);
     });
@@ -204,15 +207,15 @@ fn what_cannot_be_sent_is_told_apart() {
 
         let nowhere = group
             .data
-            .send("192.0.2.1:9".parse().unwrap(), &[0x10; 10], 10)
+            .send(Way::to("192.0.2.1:9".parse().unwrap()), &[0x10; 10], 10)
             .unwrap_err();
         let too_big = group
             .data
-            .send(loopback, &[0x10; 66_000], 66_000)
+            .send(Way::to(loopback), &[0x10; 66_000], 66_000)
             .unwrap_err();
         let other = group
             .data
-            .send("[::1]:9".parse().unwrap(), &[0x10; 10], 10)
+            .send(Way::to("[::1]:9".parse().unwrap()), &[0x10; 10], 10)
             .unwrap_err();
 
         assert!(matches!(nowhere, SendError::Unreachable), "{nowhere}");
@@ -301,3 +304,41 @@ fn assert_in_use(address: SocketAddr) {
 }
 
 const LONG: Option<Duration> = Some(Duration::from_secs(10));
+
+#[test]
+fn datagrams_leave_from_the_address_asked_for_while_it_is_ours() {
+    in_namespace(|| {
+        for command in [
+            "addr add 2001:db8::1/128 dev lo",
+            "addr add 2001:db8::2/128 dev lo",
+        ] {
+            ip(command);
+        }
+        for (any, to, second, gone) in [
+            ("0.0.0.0:0", "127.0.0.1", "127.0.0.2", "192.0.2.7"),
+            ("[::]:0", "2001:db8::1", "2001:db8::2", "2001:db8::7"),
+        ] {
+            let mut group = bind_group(any.parse().unwrap()).unwrap();
+            let mut batch = RecvBatch::new();
+            let port = group.local.port();
+            let [to, second, gone] = [to, second, gone].map(|text| text.parse().unwrap());
+            let remote = SocketAddr::new(to, port);
+            for (local, source) in [(None, to), (Some(second), second), (Some(gone), to)] {
+                // A run, and one alone.
+                for bytes in [20, 10] {
+                    group
+                        .data
+                        .send(Way { remote, local }, &vec![0x10; bytes], 10)
+                        .unwrap();
+                    recv(&mut group.data, &mut batch);
+                    let [received] = batch.received() else {
+                        panic!("{:?}", batch.received());
+                    };
+                    let source = SocketAddr::new(source, port);
+                    assert_eq!((received.source, received.bytes), (source, bytes));
+                    assert_eq!(received.local, Some(to));
+                }
+            }
+        }
+    });
+}

@@ -160,6 +160,7 @@ fn path(number: usize, way: u8) -> Path {
     Path {
         socket: 0,
         remote: SocketAddr::from(([192, 0, 2 + way, last], 47_474)),
+        local: None,
     }
 }
 

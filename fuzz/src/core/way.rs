@@ -197,6 +197,7 @@ impl Core {
         let from = Path {
             socket: 0,
             remote: ([203, 0, 113, 1], 9).into(),
+            local: None,
         };
         let mut bytes = input.piece().to_vec();
         let taken = self.plane.receive(self.now, from, &mut bytes);

@@ -21,6 +21,7 @@ mod hold;
 mod inbound;
 mod moved;
 mod outbound;
+mod path;
 mod relay;
 mod sizes;
 mod timers;
@@ -28,7 +29,7 @@ mod view;
 mod ways;
 
 use std::collections::VecDeque;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -43,6 +44,7 @@ pub use explain::{Excluded, Explained, Found, HolderView, NoSuchHost};
 pub use expose::{BadOpening, Opening};
 pub use inbound::{Received, ToHost};
 pub use outbound::ToPeer;
+pub use path::Path;
 pub use relay::{Carried, Sealing};
 pub use sizes::MTU_BYTES;
 pub use view::{FlowView, PeerView, Sizes};
@@ -70,15 +72,6 @@ use ways::{ROAM_AFTER, Trials};
 /// The source address by which a client writes its own machine on the wire, and the address an
 /// anchor without an IPv4 of its own has on its interface (RFC 7335; never advertised).
 pub const OWN_HOST: Ipv4Addr = Ipv4Addr::new(192, 0, 0, 2);
-
-/// One way to reach a peer: which of our sockets, and where to.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub struct Path {
-    /// The shell's number of the socket.
-    pub socket: u8,
-    /// The peer's address.
-    pub remote: SocketAddr,
-}
 
 /// Limits of the tables; each entry's size is stated in its module.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -246,6 +239,15 @@ impl Paths {
     fn doubt(&mut self) {
         self.heard = None;
         self.is_doubtful = true;
+        for path in self
+            .all
+            .iter_mut()
+            .chain(&mut self.current)
+            .chain(&mut self.other)
+        {
+            // It may not be ours any more, or not lead out.
+            path.local = None;
+        }
     }
 
     fn note_heard(&mut self, now: Mono) {
@@ -412,6 +414,11 @@ impl Plane {
         let is_known = entry.current.is_some_and(|current| all.contains(&current));
         let preferred = all.first().copied();
         let wants_relay = preferred.as_ref().is_some_and(Path::is_relayed);
+        if let (Some(current), Some(preferred)) = (&mut entry.current, &preferred)
+            && current == preferred
+        {
+            current.follow_local(preferred);
+        }
         let keeps = (is_known && was_heard && !wants_relay) || entry.current == preferred;
         if !keeps && !entry.is_live(now, ROAM_AFTER) {
             entry.current = preferred;

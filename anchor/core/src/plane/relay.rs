@@ -33,6 +33,7 @@ impl Path {
         Self {
             socket: Self::RELAYED,
             remote: way.address(),
+            local: None,
         }
     }
 

@@ -302,7 +302,8 @@ impl Plane {
         let Some(paths) = self.paths.get_mut(&peer) else {
             return;
         };
-        if paths.current == Some(from) {
+        if let Some(current) = paths.current.as_mut().filter(|current| **current == from) {
+            current.follow_local(&from);
             paths.note_heard(now);
             return;
         }

@@ -212,6 +212,7 @@ impl Anchor {
         peer: PeerIx,
         key: AnchorKey,
         seen: Option<SocketAddr>,
+        local: Option<IpAddr>,
     ) {
         let told = self.membership.get(&key);
         let told = told.map(|entry| entry.advert().endpoints.clone());
@@ -219,7 +220,11 @@ impl Anchor {
         let mut known = BTreeSet::new();
         let paths: Vec<Path> = all
             .filter(|remote| known.insert(*remote))
-            .map(|remote| Path { socket: 0, remote })
+            .map(|remote| Path {
+                socket: 0,
+                remote,
+                local: local.filter(|_| seen == Some(remote)),
+            })
             .collect();
         let now = self.now(at);
         self.plane.set_paths(now.mono, peer, &paths);
@@ -276,9 +281,11 @@ impl Anchor {
         to == endpoint(113, self.number) || (self.spec.is_dual && to == endpoint(114, self.number))
     }
 
-    /// Returns its first own address, inside of a translator if there is one.
-    pub(crate) fn source(&self) -> SocketAddr {
-        endpoint(113, self.number)
+    /// Returns where what it sends comes from: `local`, or its first address; inside of a translator
+    /// if there is one.
+    pub(crate) fn source(&self, local: Option<IpAddr>) -> SocketAddr {
+        let first = endpoint(113, self.number);
+        local.map_or(first, |local| SocketAddr::new(local, first.port()))
     }
 
     /// Returns this side of a handshake under a fresh index.

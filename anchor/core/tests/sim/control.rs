@@ -424,7 +424,7 @@ impl World {
         let now = self.at;
         let from = match &mut self.anchors[at].nat {
             Some(nat) => nat.send(now, to),
-            None => self.anchors[at].source(),
+            None => self.anchors[at].source(None),
         };
         let mut seen = [to, from];
         if side == 1 {
@@ -522,8 +522,11 @@ impl World {
         let (side, pair) = side_of(at, other);
         let conn = self.conns.get(&pair).filter(|conn| conn.sides[side]);
         let seen = conn.map(|conn| conn.seen[side]);
+        // Where the other side sees this one is where its packets come to.
+        let local = conn.map(|conn| conn.seen[1 - side].ip());
+        let local = local.filter(|_| self.anchors[at].nat.is_none());
         let key = self.keys[other];
-        self.anchors[at].set_paths(self.at, peer(other), key, seen);
+        self.anchors[at].set_paths(self.at, peer(other), key, seen, local);
     }
 
     fn neighbours(&self, at: usize) -> Vec<usize> {

@@ -92,6 +92,7 @@ impl World {
         let path = Path {
             socket: 0,
             remote: source,
+            local: anchor.nat.is_none().then_some(to.ip()),
         };
         self.counts.frames += 1;
         let received = anchor.plane.receive(now, path, &mut bytes);
@@ -212,7 +213,7 @@ impl World {
         let sent = anchor.now(now).mono;
         let source = match &mut anchor.nat {
             Some(nat) => nat.send(now, to),
-            None => anchor.source(),
+            None => anchor.source(path.local),
         };
         let way = self.way(from, target);
         let (is_lost, delay) = (way.loses(now), way.delay);

@@ -163,7 +163,11 @@ impl Realm {
     pub(super) fn set_paths(&mut self, at: usize, other: usize) {
         let endpoints = self.nodes[other].endpoints.iter();
         let paths: Vec<Path> = endpoints
-            .map(|&remote| Path { socket: 0, remote })
+            .map(|&remote| Path {
+                socket: 0,
+                remote,
+                local: None,
+            })
             .collect();
         let now = self.now.mono;
         self.nodes[at].plane.set_paths(now, peer(other), &paths);
@@ -273,6 +277,7 @@ impl Realm {
             let path = Path {
                 socket: 0,
                 remote: source,
+                local: Some(to.ip()),
             };
             let mut again = self.duplicates.then(|| frame.clone());
             self.receive(at, path, &mut frame);

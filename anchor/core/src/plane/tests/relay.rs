@@ -265,6 +265,7 @@ fn tell_paths(realm: &mut Realm, relays: &[usize]) {
         let direct = direct.map(|remote| Path {
             socket: 0,
             remote: *remote,
+            local: None,
         });
         let all: Vec<Path> = relayed.chain(direct).collect();
         realm.nodes[near]

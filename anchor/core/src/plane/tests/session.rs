@@ -1,6 +1,6 @@
 //! Sessions and paths under traffic.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use super::host::{ECHO, HTTP, parse, payload, socket, udp_packet};
@@ -127,6 +127,7 @@ fn a_path_that_works_outlives_a_list_without_it() {
     let stale = [Path {
         socket: 0,
         remote: before,
+        local: None,
     }];
     let now = realm.now.mono;
     realm.nodes[1].plane.set_paths(now, peer(0), &stale);
@@ -144,10 +145,12 @@ fn a_path_by_which_nobody_was_heard_gives_way_to_the_preferred_one() {
     let nowhere = Path {
         socket: 0,
         remote: SocketAddr::from(([203, 0, 113, 250], 9999)),
+        local: None,
     };
     let works = Path {
         socket: 0,
         remote: realm.nodes[holder].endpoints[0],
+        local: None,
     };
     let now = realm.now.mono;
     let plane = &mut realm.nodes[0].plane;
@@ -335,4 +338,54 @@ fn a_peer_heard_once_from_elsewhere_is_found_there_when_its_path_dies() {
 
     assert_eq!(realm.holder(0, SHARED), Some(holder));
     assert!(realm.take(0).len() > 20);
+}
+
+#[test]
+fn frames_leave_from_the_address_to_which_the_peer_writes() {
+    let mut realm = Realm::of_holders(1, 2);
+    let local = |realm: &mut Realm| realm.nodes[0].plane.sealer(peer(1)).unwrap().1.local;
+    let talk = |realm: &mut Realm| {
+        realm.send(
+            0,
+            &udp_packet(socket("192.0.0.2", 9), shared(ECHO), b"hello"),
+        );
+        realm.pass(ms(50));
+    };
+    let ours = realm.nodes[0].endpoints[0].ip();
+
+    talk(&mut realm);
+    let heard = local(&mut realm);
+    // A list of the peer's addresses says nothing of ours.
+    realm.set_paths(0, 1);
+    let told = local(&mut realm);
+    let now = realm.now.mono;
+    realm.nodes[0].plane.handle_moved(now);
+    let moved = local(&mut realm);
+    talk(&mut realm);
+
+    assert_eq!((heard, told, moved), (Some(ours), Some(ours), None));
+    assert_eq!(local(&mut realm), Some(ours));
+}
+
+#[test]
+fn frames_leave_from_where_the_control_connection_does_before_the_peer_was_heard() {
+    let mut realm = Realm::of_holders(1, 1);
+    let ours = IpAddr::from([203, 0, 113, 77]);
+    let remote = realm.nodes[1].endpoints[0];
+    let way = |local| Path {
+        socket: 0,
+        remote,
+        local,
+    };
+    let now = realm.now.mono;
+    let plane = &mut realm.nodes[0].plane;
+    plane.forget(peer(1));
+
+    plane.set_paths(now, peer(1), &[way(None)]);
+    plane.set_paths(now, peer(1), &[way(Some(ours))]);
+
+    assert_eq!(
+        plane.view_peer(now, peer(1)).path.unwrap().local,
+        Some(ours)
+    );
 }
