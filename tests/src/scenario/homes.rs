@@ -3,7 +3,7 @@
 use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, Instant};
 
-use super::realm::{SETTLE_LIMIT, port};
+use super::realm::port;
 use crate::anchor::{Anchor, Options};
 use crate::lab::Lab;
 use crate::nat::{Nat, Site};
@@ -12,6 +12,9 @@ use crate::work::{HttpServer, get_here};
 
 /// A first start wants some flag; this one is the default.
 const OPEN: &str = "--no-relay=false";
+
+/// For a dozen anchors of which most cannot be dialled.
+const CONNECT_LIMIT: Duration = Duration::from_secs(40);
 
 /// One try to connect; the tries follow each other.
 const TRY_LIMIT: Duration = Duration::from_millis(250);
@@ -60,10 +63,18 @@ impl Homes {
             site,
         });
         let homes: Vec<Home> = homes.collect();
-        wait::until(SETTLE_LIMIT, "all to be connected with all", || {
-            let count = homes.len();
-            homes.iter().all(|home| home.anchor.connected() == count)
-        });
+        let missing = || -> Vec<(Nat, usize)> {
+            let counts = homes
+                .iter()
+                .map(|home| (home.site.nat(), home.anchor.connected()));
+            counts.filter(|(_, count)| *count != homes.len()).collect()
+        };
+        wait::until_equal(
+            CONNECT_LIMIT,
+            "all to be connected with all",
+            &Vec::new(),
+            missing,
+        );
         Self { homes, public }
     }
 
