@@ -16,6 +16,11 @@ pub struct Conditions {
     pub jitter: Duration,
     /// The share of frames lost, 0 to 1.
     pub loss: f64,
+    /// The share of frames that arrive twice, 0 to 1. On the userspace switch only.
+    pub doubled: f64,
+    /// The share of UDP datagrams with one wrong bit under a right checksum, 0 to 1. On the
+    /// userspace switch only.
+    pub garbled: f64,
     /// Nothing passes.
     pub cut: bool,
     /// Bits per second; none: as fast as the switch goes.
@@ -33,6 +38,8 @@ impl Default for Conditions {
             delay: Duration::ZERO,
             jitter: Duration::ZERO,
             loss: 0.0,
+            doubled: 0.0,
+            garbled: 0.0,
             cut: false,
             rate: None,
             queue_bytes: 256 * 1024,

@@ -1,5 +1,6 @@
 //! Situations that tests, `show` and `demo` have in common, and how they are measured.
 
+mod apart;
 mod chaos;
 mod fault;
 mod flood;
@@ -12,6 +13,7 @@ mod shares;
 mod stay;
 mod town;
 
+pub use apart::{Apart, OPEN, TRANSFER_LIMIT};
 pub use chaos::{Chaos, Deed, Done, Judged, Memory, Seen, Summary};
 pub use fault::{Fault, Noticed, REQUESTS_PER_SECOND};
 pub use flood::Flood;

@@ -2,12 +2,15 @@
 //! does to each directed pair what its [`Conditions`] say. The kernel at hand has no netem, and a
 //! switch of our own also gives one-way cuts, seeded chance and captures.
 //!
-//! A frame is judged when it arrives: cut, too long, lost, or given a due time by the pair's rate and delay.
+//! A frame is judged when it arrives: cut, too long, lost, or given a due time by the pair's rate and
+//! delay; then it may be doubled, or get a wrong bit.
 //! Frames of one pair never overtake each other. What is due at once is handed over at once.
 
 mod capture;
+mod garble;
 mod tap;
 
+use std::borrow::Cow;
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
 use std::io::{self, Read, Write};
@@ -23,6 +26,7 @@ use nix::sys::time::TimeSpec;
 
 use crate::links::{Conditions, Links, Way};
 use capture::Capture;
+use garble::garble;
 pub(crate) use tap::Tap;
 
 /// Frames taken from one host before the others have their turn.
@@ -264,11 +268,17 @@ impl Run {
         };
         let now = Instant::now();
         let mut due = now;
+        let mut copies = 1;
+        let mut frame = Cow::Borrowed(frame);
         let links = Arc::clone(&self.shared.links);
         let carried = links.carry(way, frame.len(), |conditions| {
             match self.due(way, conditions, frame.len(), now) {
                 Some(at) => {
                     due = at;
+                    copies += usize::from(self.happens(conditions.doubled));
+                    if self.happens(conditions.garbled) {
+                        garble(frame.to_mut(), self.chance.u64(..));
+                    }
                     true
                 }
                 None => false,
@@ -277,17 +287,28 @@ impl Run {
         if !carried {
             return;
         }
+        for _ in 0..copies {
+            self.bring(place, due, now, &frame);
+        }
+    }
+
+    /// Hands a frame over, or keeps it until it is due.
+    fn bring(&mut self, to: usize, due: Instant, now: Instant, frame: &[u8]) {
         if due <= now {
-            deliver(&self.taps[place].1, frame);
+            deliver(&self.taps[to].1, frame);
             return;
         }
         self.number += 1;
         self.waiting.push(Reverse(Due {
             at: due,
             number: self.number,
-            to: place,
+            to,
             frame: frame.to_vec(),
         }));
+    }
+
+    fn happens(&mut self, share: f64) -> bool {
+        share > 0.0 && self.chance.f64() < share
     }
 
     /// Returns when a frame arrives, or nothing when it is lost.
@@ -297,7 +318,7 @@ impl Run {
         let is_too_long = is
             .largest_frame_bytes
             .is_some_and(|most| bytes > ETHERNET_BYTES + most);
-        if is.cut || is_too_long || (is.loss > 0.0 && self.chance.f64() < is.loss) {
+        if is.cut || is_too_long || self.happens(is.loss) {
             return None;
         }
         let line = self.lines.entry(way).or_insert(Line {

@@ -1,6 +1,8 @@
 use std::time::Duration;
 
-use conflux_proto::credential::{Advertise, Countersigned, Credential, Grant, Kind, Link, Serial};
+use conflux_proto::credential::{
+    Admission, Advertise, Countersigned, Credential, Grant, Kind, Link, Serial,
+};
 use conflux_proto::id::RealmKey;
 use conflux_proto::signed::{Signed, Version1};
 use conflux_proto::taint::TaintSet;
@@ -288,6 +290,53 @@ fn nobody_admits_itself_with_a_membership_it_has() {
     let joining = join(&realm.ticket("a"), realm.machine.key(), None, NOW).unwrap();
 
     assert!(realm.admit(&joining, NOW).is_err());
+    let forged = countersign(&joining, &realm, NOW);
+    assert_eq!(
+        powerless(&forged, &realm, NOW),
+        Some("nobody admits itself")
+    );
+}
+
+#[test]
+fn an_admission_of_a_wrong_time_is_refused_whoever_signed_it() {
+    let realm = Realm::new();
+    let joining = join(&realm.ticket("a"), identity(2).key(), None, NOW).unwrap();
+    let end = NOW + DAY + SKEW;
+    let second = Duration::from_secs(1);
+    let before = UnixTime(NOW.0 - SKEW.as_secs() - 1);
+    let ended = NOW + LIFETIME + SKEW + second;
+
+    for (at, why) in [
+        (NOW, None),
+        (end, None),
+        (end + second, Some("the ticket had expired")),
+        (before, Some("it was not a member at that time")),
+        (ended, Some("it was not a member at that time")),
+    ] {
+        let forged = countersign(&joining, &realm, at);
+        assert_eq!(powerless(&forged, &realm, at), why, "{at:?}");
+    }
+}
+
+#[test]
+fn nobody_is_admitted_before_the_ticket_was_made() {
+    let realm = Realm::new();
+    let ticket = make_ticket(
+        Granter::Realm(&realm.secret),
+        TicketTerms {
+            expires: NOW + DAY * 3,
+            ..terms(Some("a"))
+        },
+        &[5; 32],
+        NOW + DAY,
+    )
+    .unwrap();
+    let joining = join(&ticket, identity(2).key(), None, NOW + DAY).unwrap();
+
+    let forged = countersign(&joining, &realm, NOW);
+
+    let why = powerless(&forged, &realm, NOW + DAY);
+    assert_eq!(why, Some("the ticket had not been made"));
 }
 
 #[test]
@@ -443,6 +492,39 @@ fn terms(labels: Option<&str>) -> TicketTerms {
         expires: NOW + DAY,
         endpoints: vec!["192.0.2.1:47474".parse().unwrap()],
         serial: Serial([2; 16]),
+    }
+}
+
+/// An admission by the realm's first machine, of whatever time and whomever.
+fn countersign(joining: &Credential, realm: &Realm, at: UnixTime) -> Credential {
+    let link = joining.last();
+    let join = link.join.as_ref().unwrap();
+    let admission = Admission {
+        version: Version1,
+        realm: realm.key.id(),
+        anchor: join.claimed().anchor,
+        join: join.hash(),
+        by: realm.machine.key(),
+        admitted_at: at.0,
+    };
+    let mut links = realm.first.links().to_vec();
+    let countersigned = Countersigned {
+        admitter: u8::try_from(links.len() - 1).unwrap(),
+        admission: Signed::sign(admission, realm.machine.signing()),
+    };
+    links.push(Link {
+        admission: Some(countersigned),
+        ..link.clone()
+    });
+    Credential::new(links).unwrap()
+}
+
+/// Why somebody who signed a credential had no power to; none when it is good.
+fn powerless(credential: &Credential, realm: &Realm, now: UnixTime) -> Option<&'static str> {
+    match verify(credential, &realm.key, now) {
+        Ok(_) => None,
+        Err(Refused::Powerless { why, .. }) => Some(why),
+        Err(other) => panic!("{other}"),
     }
 }
 

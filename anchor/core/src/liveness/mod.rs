@@ -235,7 +235,22 @@ impl Liveness {
         state.handle_heard(now);
         if self.is_fault_local {
             self.is_fault_local = false;
-            self.anew = self.anew.max(now);
+            self.start_anew(now);
+        }
+    }
+
+    /// Starts every count anew, at once and not at its next timer: that of one which is overdue may
+    /// be a second away.
+    fn start_anew(&mut self, now: Mono) {
+        self.anew = self.anew.max(now);
+        let mut counting = Vec::new();
+        for (peer, state) in &mut self.peers {
+            if state.start_anew(now, self.anew) {
+                counting.push(*peer);
+            }
+        }
+        for peer in counting {
+            self.schedule(peer);
         }
     }
 
@@ -317,7 +332,7 @@ impl Liveness {
         let suspended = boot.saturating_sub(Duration::from_nanos(now.mono.as_nanos()));
         let was_suspended = self.suspended.replace(suspended);
         if was_suspended.is_some_and(|before| suspended > before + LATE) {
-            self.anew = self.anew.max(now.mono);
+            self.start_anew(now.mono);
         }
         self.now = self.now.max(now.mono);
         self.fire_due(self.now);
@@ -392,7 +407,7 @@ impl Liveness {
 
     fn fire_due(&mut self, now: Mono) {
         if self.poll_timeout().is_some_and(|due| now.since(due) > LATE) {
-            self.anew = self.anew.max(now);
+            self.start_anew(now);
         }
         while let Some(Reverse((at, peer))) = self.deadlines.peek().copied() {
             if at > now {

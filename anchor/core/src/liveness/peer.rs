@@ -341,6 +341,15 @@ impl Peer {
         self.must_confirm = self.count.is_none() && is_early && !self.is_failed();
     }
 
+    /// Starts a running count anew; returns whether there was one.
+    pub(super) fn start_anew(&mut self, now: Mono, anew: Mono) -> bool {
+        let is_counting = self.count.is_some();
+        if is_counting {
+            self.update_count(now, anew);
+        }
+        is_counting
+    }
+
     /// Starts, keeps or ends the count, as the oldest unanswered packet or watch probe has it.
     fn update_count(&mut self, now: Mono, anew: Mono) {
         let oldest = [self.marks.oldest(), self.watch_probe]

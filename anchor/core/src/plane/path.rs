@@ -1,4 +1,4 @@
-//! One way to reach a peer, as the data thread knows it. Not which way is in use (`moved`, `inbound`).
+//! One way to reach a peer, as the data thread knows it. Not which one is in use (`ways`, `moved`).
 
 use std::cmp::Ordering;
 use std::hash::{Hash, Hasher};

@@ -16,7 +16,7 @@ const SHARE: u64 = if cfg!(feature = "soak") { 100_000 } else { 40 };
 const ENOUGH: usize = 8;
 
 /// Seeds that found something, and what.
-const REGRESSIONS: [(u64, &str); 9] = [
+const REGRESSIONS: [(u64, &str); 10] = [
     (
         786,
         "a first packet's wait that ended while the process stood still failed a holder",
@@ -49,6 +49,10 @@ const REGRESSIONS: [(u64, &str); 9] = [
     (
         49_778,
         "after four seconds without an answer a count started from the latest packet",
+    ),
+    (
+        79_564,
+        "after a local fault a count started anew at its next timer only, a second later",
     ),
 ];
 

@@ -14,6 +14,7 @@ mod explain;
 mod fail;
 mod matrix;
 mod paths;
+mod relayed;
 mod report;
 mod rest;
 
@@ -48,7 +49,7 @@ impl Effort {
 
 type Point = (&'static str, &'static str, fn(&mut Report, &Effort));
 
-const POINTS: [Point; 15] = [
+const POINTS: [Point; 16] = [
     (
         "1",
         "one holder for a client, all for many",
@@ -68,6 +69,7 @@ const POINTS: [Point; 15] = [
     ("garbage", "garbage on the UDP port", rest::garbage),
     ("matrix", "routers of each kind", matrix::matrix),
     ("paths", "narrow, shrinking and bad paths", paths::paths),
+    ("relayed", "what a relay carries", relayed::relayed),
 ];
 
 fn main() -> ExitCode {
@@ -103,6 +105,9 @@ fn main() -> ExitCode {
 }
 
 fn usage() -> ExitCode {
-    println!("usage: show [--runs N] [--short] [1..11 | explain | garbage | matrix | paths]...");
+    println!(
+        "usage: show [--runs N] [--short] \
+         [1..11 | explain | garbage | matrix | paths | relayed]..."
+    );
     ExitCode::from(2)
 }

@@ -3,7 +3,7 @@ mod revoked;
 
 use std::time::Duration;
 
-use conflux_proto::advert::{Advert, Edition, Leave, Reach, SignedAdvert};
+use conflux_proto::advert::{Advert, Edition, Leave, MAX_NETWORKS, Reach, SignedAdvert};
 use conflux_proto::control::Message;
 use conflux_proto::credential::Serial;
 use conflux_proto::id::RealmKey;
@@ -165,6 +165,11 @@ fn what_an_anchor_cannot_say_is_refused() {
         judge(&|advert| advert.endpoints = vec![([192, 0, 2, 1], 1).into(); 17]),
         refused(AdvertRefused::TooMany("endpoints"))
     );
+    let network = "10.1.0.0/16".parse().unwrap();
+    assert_eq!(
+        judge(&|advert| advert.networks = vec![network; MAX_NETWORKS + 1]),
+        refused(AdvertRefused::TooMany("networks"))
+    );
     assert!(matches!(
         judge(&|advert| advert.key = identity(3).key()),
         Outcome::Refused(AdvertRefused::Signature(_))
@@ -183,6 +188,27 @@ fn one_member_cannot_use_anothers_credential() {
     );
 
     let outcome = node(2).handle_advert(START, UNIX, &one.own().unwrap(), secs(0), None);
+
+    assert_eq!(outcome, Outcome::Refused(AdvertRefused::OtherCredential));
+}
+
+#[test]
+fn an_advert_stands_on_the_credential_it_names_and_on_no_other_of_its_anchor() {
+    let mut one = node(1);
+    one.set_own(START, own(1));
+    let other = first_machine(
+        &realm_secret(),
+        identity(1).key(),
+        TaintSet::first_machine(),
+        Serial([1; 16]),
+        UNIX,
+    );
+    let advert = SignedAdvert {
+        credential: Some(other),
+        ..one.own().unwrap()
+    };
+
+    let outcome = node(2).handle_advert(START, UNIX, &advert, secs(0), None);
 
     assert_eq!(outcome, Outcome::Refused(AdvertRefused::OtherCredential));
 }
@@ -327,8 +353,9 @@ fn a_known_advert_is_not_made_younger() {
     let advert = one.own().unwrap();
     two.handle_advert(START, UNIX, &advert, secs(50), None);
 
-    two.handle_advert(START + secs(60), UNIX, &advert, secs(0), None);
+    let outcome = two.handle_advert(START + secs(60), UNIX, &advert, secs(0), None);
 
+    assert_eq!(outcome, Outcome::Known);
     assert_eq!(two.poll_timeout(), Some(START + secs(70)));
 }
 
