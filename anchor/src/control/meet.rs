@@ -79,6 +79,7 @@ impl Anchor {
                     .copied()
                     .map(canonical)
                     .filter(|at| self.is_outside(at.ip()) && is_peer_address(at))
+                    .filter(|at| !self.listens_at(at))
                     .take(MAX_TRIED)
                     .filter_map(|at| self.path_to(Way::to(at)))
                     .collect();

@@ -89,7 +89,7 @@ impl Anchor {
         let usable: Vec<SocketAddr> = endpoints
             .iter()
             .copied()
-            .filter(|endpoint| self.is_outside(endpoint.ip()))
+            .filter(|endpoint| self.is_outside(endpoint.ip()) && !self.listens_at(endpoint))
             .filter(|endpoint| Relayed::from_address(endpoint).is_none())
             .collect();
         let current = {
@@ -172,6 +172,20 @@ impl Anchor {
             endpoints.truncate(conflux_proto::advert::MAX_ENDPOINTS);
         }
         endpoints
+    }
+
+    /// Says whether what is sent to an address comes back to this anchor. Where two homes use the
+    /// same private network, a peer's address may be its own.
+    pub(super) fn listens_at(&self, at: &SocketAddr) -> bool {
+        self.sockets.iter().any(|local| {
+            let takes = local.is_ipv4() == at.is_ipv4() && local.port() == at.port();
+            let is_here = if local.ip().is_unspecified() {
+                at.ip().is_loopback() || self.facts.addresses.contains(&at.ip())
+            } else {
+                local.ip() == at.ip()
+            };
+            takes && is_here
+        })
     }
 
     /// Returns the addresses of this machine at which the anchor listens.
