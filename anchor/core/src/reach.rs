@@ -82,6 +82,29 @@ impl Observations {
     /// Returns the addresses as which others see this anchor and which are not its machine's, those
     /// that most see first.
     pub fn outside(&self, own: &[SocketAddr]) -> Vec<SocketAddr> {
+        let seen = self.counted(own).into_iter().map(|(address, _)| address);
+        seen.take(MAX_OUTSIDE).collect()
+    }
+
+    /// As [`Self::outside`], without those that few see beside the one of their family that most do:
+    /// what is told to everybody should not be one liar's choice.
+    pub fn outside_agreed(&self, own: &[SocketAddr]) -> Vec<SocketAddr> {
+        let counted = self.counted(own);
+        let most = |is_v4: bool| {
+            let mut family = counted.iter().filter(|(at, _)| at.is_ipv4() == is_v4);
+            family.next().map_or(0, |(_, count)| *count)
+        };
+        let [most_v4, most_v6] = [true, false].map(most);
+        let is_agreed = |(at, count): &&(SocketAddr, usize)| {
+            let most = if at.is_ipv4() { most_v4 } else { most_v6 };
+            2 * count >= most
+        };
+        let agreed = counted.iter().filter(is_agreed);
+        agreed.map(|(at, _)| *at).take(MAX_OUTSIDE).collect()
+    }
+
+    /// Returns addresses that are not the machine's and by how many each is seen, the most first.
+    fn counted(&self, own: &[SocketAddr]) -> Vec<(SocketAddr, usize)> {
         let mut counts: BTreeMap<SocketAddr, usize> = BTreeMap::new();
         for observation in self.all.values() {
             if !own.contains(&observation.address) {
@@ -90,8 +113,7 @@ impl Observations {
         }
         let mut outside: Vec<(SocketAddr, usize)> = counts.into_iter().collect();
         outside.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
-        let addresses = outside.into_iter().map(|(address, _)| address);
-        addresses.take(MAX_OUTSIDE).collect()
+        outside
     }
 
     fn class_of(&self, own: &[SocketAddr], is_v4: bool) -> Class {
@@ -206,6 +228,24 @@ mod tests {
         }
         assert_eq!(said.outside(&own).len(), MAX_OUTSIDE);
         assert_eq!(said.all.len(), MAX_OBSERVERS);
+    }
+
+    #[test]
+    fn one_liar_among_several_adds_no_address_to_an_advert() {
+        let honest = [
+            ("192.0.2.1", "203.0.113.1:7", true),
+            ("192.0.2.2", "203.0.113.1:7", true),
+            ("192.0.2.3", "203.0.113.1:7", true),
+            ("2001:db8::3", "[2001:db8::9]:7", false),
+        ];
+        let victim = ("192.0.2.4", "198.51.100.66:53", true);
+        let own = ["10.0.0.2:47474".parse().unwrap()];
+
+        let said = observations(&[&honest[..], &[victim]].concat());
+
+        let expected: [SocketAddr; 2] = [honest[0].1, honest[3].1].map(|at| at.parse().unwrap());
+        assert_eq!(said.outside_agreed(&own), expected);
+        assert_eq!(said.outside(&own).len(), 3);
     }
 
     #[test]

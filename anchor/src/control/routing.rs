@@ -168,7 +168,7 @@ impl Anchor {
     pub(super) fn endpoints(&self) -> Vec<SocketAddr> {
         let mut endpoints = self.own_endpoints();
         if matches!(self.reach(), Reach::Public | Reach::NatCone) {
-            endpoints.extend(self.observations.outside(&endpoints));
+            endpoints.extend(self.observations.outside_agreed(&endpoints));
             endpoints.truncate(conflux_proto::advert::MAX_ENDPOINTS);
         }
         endpoints
