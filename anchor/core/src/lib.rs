@@ -28,6 +28,7 @@ pub mod paths;
 pub mod plane;
 pub mod reach;
 pub mod reason;
+pub mod redial;
 pub mod relay;
 pub mod routes;
 pub mod session;

@@ -463,7 +463,9 @@ impl Anchor {
             return;
         }
         for peer in self.wanted_peers() {
-            if self.peers.take_dial(peer, now)
+            let paths = &self.paths;
+            let addresses = || paths.lock().candidates(peer).len();
+            if self.peers.take_dial(peer, now, addresses)
                 && let Some(key) = self.peers.get(peer).map(|peer| peer.key)
             {
                 self.quic.dial(DialTarget::Peer { peer, key });

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use conflux_core::credential::Member;
 use conflux_core::ids::PeerIx;
+use conflux_core::redial::Redial;
 use conflux_core::session::Initiator;
 use conflux_core::time::Mono;
 use conflux_proto::id::AnchorKey;
@@ -14,10 +15,6 @@ use smallvec::SmallVec;
 
 use crate::quic::{ConnId, Psk};
 
-/// First pause after a failed dial; doubled up to [`LONGEST_PAUSE`].
-const FIRST_PAUSE: Duration = Duration::from_secs(1);
-/// A peer that is long gone is asked for this often.
-const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 /// A handshake that got no answer for this long is given up: its connection is reliable, so the
 /// answer is either under way or will not come.
 const HANDSHAKE_WITHIN: Duration = Duration::from_secs(5);
@@ -56,14 +53,6 @@ pub(super) struct Handshake {
     pub(super) started: Mono,
 }
 
-/// When to dial.
-#[derive(Debug, Clone, Copy)]
-struct Dial {
-    at: Mono,
-    pause: Duration,
-    under_way: bool,
-}
-
 /// One peer.
 #[derive(Debug)]
 pub(super) struct Peer {
@@ -85,7 +74,7 @@ pub(super) struct Peer {
     pub(super) is_needed: bool,
     /// The latest start heard of, from itself or in an advert, and when that was first.
     last_start: (u64, Mono),
-    dial: Dial,
+    redial: Redial,
 }
 
 impl Peer {
@@ -114,11 +103,6 @@ impl Peers {
         let peer = PeerIx(self.next);
         self.next += 1;
         self.numbers.insert(key, peer);
-        let dial = Dial {
-            at: now,
-            pause: FIRST_PAUSE,
-            under_way: false,
-        };
         self.peers.insert(
             peer,
             Peer {
@@ -133,7 +117,7 @@ impl Peers {
                 renewal_offered: None,
                 is_needed: false,
                 last_start: (0, now),
-                dial,
+                redial: Redial::new(now),
             },
         );
         peer
@@ -146,11 +130,7 @@ impl Peers {
             peer.conns.clear();
             peer.handshake = None;
             peer.has_keys = false;
-            peer.dial = Dial {
-                at: now,
-                pause: FIRST_PAUSE,
-                under_way: false,
-            };
+            peer.redial = Redial::new(now);
         }
     }
 
@@ -199,6 +179,7 @@ impl Peers {
         let outgoing = entry.outgoing;
         let peer = self.peers.get_mut(&number)?;
         peer.was_connected = true;
+        peer.redial.handle_connected(now);
         peer.was_sought |= outgoing;
         if !peer.conns.contains(&conn) {
             peer.conns.push(conn);
@@ -283,7 +264,7 @@ impl Peers {
                 peer.handshake = None;
             }
             if peer.conns.is_empty() {
-                peer.dial.at = now;
+                peer.redial.handle_lost(now);
             }
         }
         Some(gone)
@@ -333,30 +314,36 @@ impl Peers {
         })
     }
 
-    /// Says whether a dial to the peer is due now, and marks it as under way.
-    pub(super) fn take_dial(&mut self, peer: PeerIx, now: Mono) -> bool {
+    /// Says whether a dial to the peer is due now, and marks it as under way; `addresses` says at how
+    /// many it will be.
+    pub(super) fn take_dial(
+        &mut self,
+        peer: PeerIx,
+        now: Mono,
+        addresses: impl FnOnce() -> usize,
+    ) -> bool {
         let Some(peer) = self.peers.get_mut(&peer) else {
             return false;
         };
-        let is_due = peer.conns.is_empty() && !peer.dial.under_way && peer.dial.at <= now;
-        peer.dial.under_way |= is_due;
+        let is_due = peer.conns.is_empty()
+            && peer.redial.due().is_some_and(|at| at <= now)
+            && peer.redial.take(now, addresses());
         peer.was_sought |= is_due;
         is_due
     }
 
     /// Says whether a dial to the peer is under way.
     pub(super) fn is_dialling(&self, peer: PeerIx) -> bool {
-        self.peers
-            .get(&peer)
-            .is_some_and(|peer| peer.dial.under_way)
+        let peer = self.peers.get(&peer);
+        peer.is_some_and(|peer| peer.redial.is_under_way())
     }
 
     /// Returns when the next of `wanted` is to be dialled.
     pub(super) fn next_dial(&self, wanted: impl Iterator<Item = PeerIx>) -> Option<Mono> {
         wanted
             .filter_map(|peer| self.peers.get(&peer))
-            .filter(|peer| peer.conns.is_empty() && !peer.dial.under_way)
-            .map(|peer| peer.dial.at)
+            .filter(|peer| peer.conns.is_empty())
+            .filter_map(|peer| peer.redial.due())
             .min()
     }
 
@@ -365,20 +352,17 @@ impl Peers {
         let Some(peer) = self.peers.get_mut(&peer) else {
             return;
         };
-        peer.dial.under_way = false;
         if succeeded {
-            peer.dial.pause = FIRST_PAUSE;
+            peer.redial.end_reached(now);
         } else {
-            peer.dial.at = now + peer.dial.pause.mul_f64(0.75 + spread / 2.0);
-            peer.dial.pause = (peer.dial.pause * 2).min(LONGEST_PAUSE);
+            peer.redial.end_failed(now, spread);
         }
     }
 
-    /// Lets the peer be dialled at once: there is news of it, or traffic for it.
+    /// Lets the peer be dialled soon: there is news of it, or traffic for it.
     pub(super) fn hurry(&mut self, peer: PeerIx, now: Mono) {
         if let Some(peer) = self.peers.get_mut(&peer) {
-            peer.dial.at = peer.dial.at.min(now);
-            peer.dial.pause = FIRST_PAUSE;
+            peer.redial.hurry(now);
         }
     }
 

@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use super::realm::port;
 use crate::anchor::{Anchor, Options};
+use crate::host::Host;
 use crate::lab::Lab;
 use crate::nat::{Nat, Site};
 use crate::wait;
@@ -12,6 +13,9 @@ use crate::work::{HttpServer, get_here};
 
 /// A first start wants some flag; this one is the default.
 const OPEN: &str = "--no-relay=false";
+
+/// Nobody relays.
+const CLOSED: &str = "--no-relay";
 
 /// For a dozen anchors of which most cannot be dialled.
 const CONNECT_LIMIT: Duration = Duration::from_secs(40);
@@ -44,8 +48,38 @@ impl Homes {
     ///
     /// As [`Site::start`] and [`Anchor::start`], and when they do not connect.
     pub fn start(lab: &Lab, kinds: &[Nat]) -> Self {
+        let realm = Self::raise(lab, kinds, OPEN);
+        let missing = || -> Vec<(Nat, usize)> {
+            let counts = realm
+                .homes
+                .iter()
+                .map(|home| (home.site.nat(), home.anchor.connected()));
+            let is_short = |(_, count): &(Nat, usize)| *count != realm.homes.len();
+            counts.filter(is_short).collect()
+        };
+        let all = "all to be connected with all";
+        wait::until_equal(CONNECT_LIMIT, all, &Vec::new(), missing);
+        realm
+    }
+
+    /// Starts a machine behind a router of each of these kinds in a realm where nobody relays, counts
+    /// from then on what each sends to the others, and waits until all have heard of all.
+    ///
+    /// # Panics
+    ///
+    /// As [`Self::start`].
+    pub fn without_relays(lab: &Lab, kinds: &[Nat]) -> Self {
+        let realm = Self::raise(lab, kinds, CLOSED);
+        wait::until(CONNECT_LIMIT, "all to have heard of all", || {
+            let mut anchors = realm.homes.iter().map(|home| &home.anchor);
+            anchors.all(|anchor| anchor.peers().len() == realm.homes.len())
+        });
+        realm
+    }
+
+    fn raise(lab: &Lab, kinds: &[Nat], flags: &str) -> Self {
         let host = lab.host("public");
-        let public = Anchor::start(&host, &Options::of(OPEN));
+        let public = Anchor::start(&host, &Options::of(flags));
         let ticket = public.invite("");
         let sites: Vec<Site> = (1..)
             .zip(kinds)
@@ -56,26 +90,33 @@ impl Homes {
             for other in &sites {
                 site.route_to(other.outermost());
             }
+            count_apart_from(&site.machine, &host);
         }
         let homes = sites.into_iter().map(|site| Home {
-            anchor: Anchor::start(&site.machine, &Options::default().joining(&ticket)),
+            anchor: Anchor::start(&site.machine, &Options::of(flags).joining(&ticket)),
             _http: HttpServer::start(&site.machine, port::HTTP, site.machine.name()),
             site,
         });
-        let homes: Vec<Home> = homes.collect();
-        let missing = || -> Vec<(Nat, usize)> {
-            let counts = homes
-                .iter()
-                .map(|home| (home.site.nat(), home.anchor.connected()));
-            counts.filter(|(_, count)| *count != homes.len()).collect()
-        };
-        wait::until_equal(
-            CONNECT_LIMIT,
-            "all to be connected with all",
-            &Vec::new(),
-            missing,
-        );
-        Self { homes, public }
+        Self {
+            homes: homes.collect(),
+            public,
+        }
+    }
+
+    /// Returns how many packets a machine has put on its wire for the machines of other homes.
+    ///
+    /// # Panics
+    ///
+    /// When its counter cannot be read.
+    pub fn packets_to_others(&self, at: usize) -> u64 {
+        let machine = &self.homes[at].site.machine;
+        let list = ["list", "counter", "inet", "apart", "sent"];
+        let said = machine.command("nft").args(list).must();
+        let mut words = said
+            .split_whitespace()
+            .skip_while(|word| *word != "packets");
+        let count = words.nth(1).and_then(|count| count.parse().ok());
+        count.unwrap_or_else(|| panic!("no count in {said:?}"))
     }
 
     /// Returns every pair once.
@@ -123,6 +164,21 @@ impl Homes {
             None
         })
     }
+}
+
+/// Counts what leaves a machine by its card for anybody but the public anchor.
+fn count_apart_from(machine: &Host, public: &Host) {
+    let rules = format!(
+        "table inet apart {{\n\
+         counter sent {{ }}\n\
+         chain out {{ type filter hook output priority 0; oifname \"anchor0\" accept\n\
+         oifname \"lo\" accept\n\
+         meta nfproto ipv4 ip daddr != {} counter name sent\n\
+         }}\n\
+         }}\n",
+        public.ipv4()
+    );
+    machine.command("nft").args(["-f", "-"]).input(rules).must();
 }
 
 /// Returns whether two machines behind such routers can meet without guessing ports, when each has

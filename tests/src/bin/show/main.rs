@@ -17,6 +17,7 @@ mod paths;
 mod relayed;
 mod report;
 mod rest;
+mod unmet;
 
 use std::process::ExitCode;
 use std::time::Duration;
@@ -49,7 +50,7 @@ impl Effort {
 
 type Point = (&'static str, &'static str, fn(&mut Report, &Effort));
 
-const POINTS: [Point; 16] = [
+const POINTS: [Point; 17] = [
     (
         "1",
         "one holder for a client, all for many",
@@ -70,6 +71,7 @@ const POINTS: [Point; 16] = [
     ("matrix", "routers of each kind", matrix::matrix),
     ("paths", "narrow, shrinking and bad paths", paths::paths),
     ("relayed", "what a relay carries", relayed::relayed),
+    ("unmet", "two that can never meet", unmet::unmet),
 ];
 
 fn main() -> ExitCode {
@@ -107,7 +109,7 @@ fn main() -> ExitCode {
 fn usage() -> ExitCode {
     println!(
         "usage: show [--runs N] [--short] \
-         [1..11 | explain | garbage | matrix | paths | relayed]..."
+         [1..11 | explain | garbage | matrix | paths | relayed | unmet]..."
     );
     ExitCode::from(2)
 }
