@@ -124,6 +124,7 @@ impl Anchor {
         match event {
             Event::Changed(key) => {
                 let peer = self.peers.number(key, now);
+                self.count_endpoints(&key);
                 self.hurry(now, peer);
                 self.begin_if_partner(now, peer);
                 true
@@ -382,7 +383,8 @@ impl Anchor {
                 && signed.advert.verify(&advert.key.0).is_ok();
             if is_ours {
                 let peer = self.peers.number(advert.key, now);
-                self.paths.lock().set_candidates(peer, &advert.endpoints);
+                let usable = self.usable(&advert.endpoints);
+                self.paths.lock().set_candidates(peer, &usable);
                 self.remembered.insert(peer, advert.key);
             }
         }

@@ -61,7 +61,7 @@ impl Anchor {
         match said {
             Meet::Seen(seen) => {
                 let address = canonical(seen.address);
-                if Relayed::from_address(&remote).is_some() || !self.is_outside(address.ip()) {
+                if Relayed::from_address(&remote).is_some() || !self.may_be_ours(address) {
                     return;
                 }
                 let own = self.own_endpoints();
@@ -73,13 +73,9 @@ impl Anchor {
                 self.reach_changes.note(now);
             }
             Meet::Try(wanted) => {
-                let paths: Vec<Path> = wanted
-                    .candidates
-                    .iter()
-                    .copied()
-                    .map(canonical)
-                    .filter(|at| self.is_outside(at.ip()) && is_peer_address(at))
-                    .filter(|at| !self.listens_at(at))
+                let usable = self.usable_and_counted(&wanted.candidates);
+                let paths: Vec<Path> = usable
+                    .into_iter()
                     .take(MAX_TRIED)
                     .filter_map(|at| self.path_to(Way::to(at)))
                     .collect();
@@ -115,15 +111,4 @@ impl Anchor {
             Class::Unknown => Reach::Unknown,
         }
     }
-}
-
-/// Says whether an address can be a peer's: probes go nowhere else.
-fn is_peer_address(at: &SocketAddr) -> bool {
-    let ip = at.ip();
-    at.port() != 0
-        && !ip.is_unspecified()
-        && !ip.is_multicast()
-        && !ip.is_loopback()
-        && ip != std::net::IpAddr::V4(std::net::Ipv4Addr::BROADCAST)
-        && Relayed::from_address(at).is_none()
 }

@@ -10,6 +10,7 @@
 //! | `peers` | numbers, connections, dial times |
 //! | `link` | connections: hello, admission, messages |
 //! | `paced` | what changes often and is acted on now and then |
+//! | `named` | addresses that others name: which are used |
 //! | `meet` | where others see this anchor; trying direct paths together |
 //! | `relay` | who carries for this anchor, and for whom it does |
 //! | `handshake` | data keys for each peer |
@@ -39,6 +40,7 @@ mod meet;
 mod members;
 mod metrics;
 mod moved;
+mod named;
 mod paced;
 mod peers;
 mod relay;

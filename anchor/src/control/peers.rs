@@ -6,6 +6,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use conflux_core::credential::Member;
+use conflux_core::endpoints::UnfitCounts;
 use conflux_core::ids::PeerIx;
 use conflux_core::redial::Redial;
 use conflux_core::session::Initiator;
@@ -92,6 +93,8 @@ pub(super) struct Peers {
     peers: BTreeMap<PeerIx, Peer>,
     conns: HashMap<ConnId, Conn>,
     next: u32,
+    /// Addresses they named that are of no use.
+    pub(super) unfit: UnfitCounts,
 }
 
 impl Peers {

@@ -61,6 +61,7 @@ impl Anchor {
             ways.push((peer, advert.endpoints.clone()));
         }
         let routes = Arc::new(routes::build(&own, &facts));
+        self.routes = routes.clone();
         for (peer, endpoints) in ways {
             self.set_endpoints(peer, &endpoints);
         }
@@ -71,7 +72,6 @@ impl Anchor {
             self.facts.mtu_bytes,
             Some(&routes),
         ));
-        self.routes = routes.clone();
         self.watch_draining(now);
         let own = plane_own(&self.config, overlay, &self.facts);
         let mtu_bytes = self.facts.mtu_bytes;
@@ -86,12 +86,7 @@ impl Anchor {
 
     /// Takes the endpoints a peer advertises, for QUIC and data alike.
     fn set_endpoints(&mut self, peer: PeerIx, endpoints: &[SocketAddr]) {
-        let usable: Vec<SocketAddr> = endpoints
-            .iter()
-            .copied()
-            .filter(|endpoint| self.is_outside(endpoint.ip()) && !self.listens_at(endpoint))
-            .filter(|endpoint| Relayed::from_address(endpoint).is_none())
-            .collect();
+        let usable = self.usable(endpoints);
         let current = {
             let mut paths = self.paths.lock();
             // One family at a time, the other after a dial that failed: QUIC follows one way of a
@@ -145,8 +140,8 @@ impl Anchor {
         self.set_endpoints(peer, &endpoints);
     }
 
-    /// Says whether an address lies outside of the overlay: never an endpoint otherwise.
-    pub(super) fn is_outside(&self, address: IpAddr) -> bool {
+    /// Says whether an address of this machine lies outside of the overlay: never an endpoint otherwise.
+    fn is_outside(&self, address: IpAddr) -> bool {
         match address {
             IpAddr::V4(address) => {
                 let is_own = self
@@ -172,20 +167,6 @@ impl Anchor {
             endpoints.truncate(conflux_proto::advert::MAX_ENDPOINTS);
         }
         endpoints
-    }
-
-    /// Says whether what is sent to an address comes back to this anchor. Where two homes use the
-    /// same private network, a peer's address may be its own.
-    pub(super) fn listens_at(&self, at: &SocketAddr) -> bool {
-        self.sockets.iter().any(|local| {
-            let takes = local.is_ipv4() == at.is_ipv4() && local.port() == at.port();
-            let is_here = if local.ip().is_unspecified() {
-                at.ip().is_loopback() || self.facts.addresses.contains(&at.ip())
-            } else {
-                local.ip() == at.ip()
-            };
-            takes && is_here
-        })
     }
 
     /// Returns the addresses of this machine at which the anchor listens.
