@@ -33,27 +33,33 @@ pub(crate) fn matrix(report: &mut Report, _effort: &Effort) {
     while !all_meet(&realm) && began.elapsed() < TRIAL_LIMIT {
         wait::pass(Duration::from_millis(200));
     }
+    let met_after = began.elapsed().as_secs_f64();
+    report.say(&format!(
+        "all that can had met {met_after:.1} s after the last had connected"
+    ));
+    let fars = || (1..kinds.len()).step_by(2);
     for near in (0..kinds.len()).step_by(2) {
+        let known: Vec<Known> = fars()
+            .map(|far| Known {
+                is_direct: realm.meet(near, far),
+                answer: realm.first_answer(near, far, PATIENCE),
+            })
+            .collect();
         let mut cells = Vec::new();
         let mut holds = true;
-        for far in (1..kinds.len()).step_by(2) {
-            let is_direct = realm.meet(near, far);
-            let known = realm.first_answer(near, far, PATIENCE);
+        for (far, known) in fars().zip(known) {
             realm.homes[near].anchor.kill();
             realm.homes[near].anchor.run();
             let cold = realm.first_answer(near, far, PATIENCE);
             let expected = can_meet(kinds[near], kinds[far]);
-            let in_time = |took: Option<Duration>, bar| took.is_some_and(|took| took < bar);
-            holds &= is_direct == expected && in_time(known, KNOWN_BAR) && in_time(cold, COLD_BAR);
-            let millis = |took: Option<Duration>| match took {
-                Some(took) => format!("{:.0}", took.as_secs_f64() * 1e3),
-                None => "never".to_owned(),
-            };
+            holds &= known.is_direct == expected
+                && is_within(known.answer, KNOWN_BAR)
+                && is_within(cold, COLD_BAR);
             cells.push(format!(
                 "{} {} ({}/{} ms)",
                 kinds[far],
-                if is_direct { "direct" } else { "relay" },
-                millis(known),
+                if known.is_direct { "direct" } else { "relay" },
+                millis(known.answer),
                 millis(cold)
             ));
         }
@@ -63,5 +69,22 @@ pub(crate) fn matrix(report: &mut Report, _effort: &Effort) {
             cells.join("; "),
             holds,
         );
+    }
+}
+
+/// How two meet that have had the time to.
+struct Known {
+    is_direct: bool,
+    answer: Option<Duration>,
+}
+
+fn is_within(took: Option<Duration>, bar: Duration) -> bool {
+    took.is_some_and(|took| took < bar)
+}
+
+fn millis(took: Option<Duration>) -> String {
+    match took {
+        Some(took) => format!("{:.0}", took.as_secs_f64() * 1e3),
+        None => "never".to_owned(),
     }
 }
