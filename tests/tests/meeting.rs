@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use e2e::nat::{Nat, Site};
-use e2e::scenario::{Homes, SETTLE_LIMIT, can_meet};
+use e2e::scenario::{Homes, OPEN, SETTLE_LIMIT, can_meet};
 use e2e::{Anchor, Lab, Options, wait};
 
 /// Trials come 4, 12 and 28 s after a relay has begun to carry, and all pairs share a limit of them.
@@ -15,9 +15,6 @@ const NEVER_MEETS: [Nat; 2] = [Nat::Symmetric, Nat::PortRestricted];
 
 /// A share of the ten minutes of `show unmet`.
 const WATCHED: Duration = Duration::from_secs(120);
-
-/// A first start wants some flag; this one is the default.
-const OPEN: &str = "--no-relay=false";
 
 #[test]
 fn each_pair_of_kinds_meets_directly_where_it_can_and_by_a_relay_where_it_cannot() {
@@ -41,6 +38,8 @@ fn each_pair_of_kinds_meets_directly_where_it_can_and_by_a_relay_where_it_cannot
         assert_eq!(is_direct, [expected; 2], "{kinds}");
     }
     for (at, home) in realm.homes.iter().enumerate() {
+        let failures = home.anchor.metric("anchor_holder_failures_total");
+        assert_eq!(failures, 0.0, "{}", realm.nat(at));
         let reach = home.anchor.json("status")["reach"].clone();
         let expected: &[&str] = match realm.nat(at) {
             Nat::Open => &["public", "unknown"],

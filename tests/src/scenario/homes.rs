@@ -3,6 +3,7 @@
 use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, Instant};
 
+use super::apart::OPEN;
 use super::realm::port;
 use crate::anchor::{Anchor, Options};
 use crate::host::Host;
@@ -10,9 +11,6 @@ use crate::lab::Lab;
 use crate::nat::{Nat, Site};
 use crate::wait;
 use crate::work::{HttpServer, get_here};
-
-/// A first start wants some flag; this one is the default.
-const OPEN: &str = "--no-relay=false";
 
 /// Nobody relays.
 const CLOSED: &str = "--no-relay";
