@@ -183,6 +183,11 @@ impl Hostile {
         self.say(victim.conn, message);
     }
 
+    /// Ends the connection with a victim.
+    pub fn part(&self, victim: &Victim) {
+        self.quic.handle.close(victim.conn, "enough");
+    }
+
     /// Says whether a victim still answers on its connection, and so has read all before.
     pub fn is_heard(&mut self, victim: &Victim) -> bool {
         const NUMBER: u64 = 0x0bad;
@@ -210,10 +215,15 @@ impl Hostile {
 
     /// Returns its advert of edition `sequence`, with an endpoint that is new each time.
     pub fn advert_of(&self, sequence: u64) -> SignedAdvert {
+        let port = u16::try_from(sequence % 60_000).unwrap_or(0) + 1;
+        self.advert_at(sequence, vec![SocketAddr::from(([203, 0, 113, 1], port))])
+    }
+
+    /// Returns its advert of edition `sequence`, with these endpoints.
+    pub fn advert_at(&self, sequence: u64, endpoints: Vec<SocketAddr>) -> SignedAdvert {
         let mut advert = self.advert().advert.claimed().clone();
         advert.edition.sequence = sequence;
-        let port = u16::try_from(sequence % 60_000).unwrap_or(0) + 1;
-        advert.endpoints = vec![SocketAddr::from(([203, 0, 113, 1], port))];
+        advert.endpoints = endpoints;
         SignedAdvert {
             advert: Signed::sign(advert, self.identity.signing()),
             credential: Some(self.credential.clone()),

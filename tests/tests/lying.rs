@@ -3,16 +3,18 @@
 
 #![allow(clippy::unwrap_used, reason = "a test may stop")]
 
+use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::time::Duration;
 
 use conflux_anchor::files::StateFile;
 use conflux_proto::advert::Leave;
 use conflux_proto::control::{
-    Admitted, Adverts, AgedAdvert, Message, RevocationDigest, Revocations, Turn,
+    Admitted, Adverts, AgedAdvert, Meet, Message, RevocationDigest, Revocations, Try, Turn,
 };
 use conflux_proto::id::AnchorKey;
 use conflux_proto::revocation::{Revocation, SignedRevocation, Target};
 use conflux_proto::signed::{Signed, Version1};
+use e2e::captured::datagrams;
 use e2e::hostile::{Hostile, Victim, state_of};
 use e2e::scenario::{Plan, Realm, SHARED_NETWORK};
 use e2e::wait;
@@ -101,6 +103,65 @@ fn a_member_that_says_something_new_all_the_time_is_heard_now_and_then() {
             .metric("anchor_adverts_too_often_total")
             > 1500.0
     });
+    assert_all_is_well(&mut realm);
+}
+
+#[test]
+fn what_is_nobodys_to_name_gets_nothing_and_what_is_somebody_elses_gets_little() {
+    let (mut realm, mut hostile, victim) = infiltrated();
+    let holder = &realm.holders[0];
+    let own = format!("{}:47474", holder.host.ipv4());
+    let overlay = format!("[{}]:47474", realm.holders[1].anchor.overlay());
+    let refused = [
+        ("not-unicast", "224.0.0.251:5353"),
+        ("loopback", "127.0.0.1:53"),
+        ("link-local", "[fe80::1]:47474"),
+        ("overlay", &overlay),
+        // Where the tunnel leads.
+        ("overlay", "10.128.0.9:47474"),
+        ("overlay", "198.18.0.7:47474"),
+        ("own", &own),
+    ];
+    let elsewhere = &realm.clients[0].host;
+    let bystander = elsewhere.enter(|| UdpSocket::bind((elsewhere.ipv4(), 9)));
+    let bystander = bystander.unwrap();
+    bystander.set_read_timeout(Some(JUDGED_WITHIN)).unwrap();
+    let named: Vec<SocketAddr> = refused.iter().map(|(_, at)| at.parse().unwrap()).collect();
+    let named = [named, vec![bystander.local_addr().unwrap()]].concat();
+    let capture = tempfile::NamedTempFile::new().unwrap();
+
+    realm.lab.capture(capture.path());
+    let adverts = Adverts {
+        adverts: vec![AgedAdvert {
+            advert: hostile.advert_at(2, named.clone()),
+            age_millis: 0,
+        }],
+        more: false,
+    };
+    hostile.tell(&victim, &Message::Adverts(adverts));
+    let candidates = named.iter().copied().cycle().take(2000).collect();
+    hostile.tell(&victim, &Message::Meet(Meet::Try(Try { candidates })));
+    assert!(hostile.is_heard(&victim));
+    // It is dialled now, and the first datagram goes to all addresses of a dial.
+    hostile.part(&victim);
+    drop(hostile);
+    let heard = bystander.recv_from(&mut [0; 1500]);
+    realm.lab.end_capture();
+
+    heard.expect("the one address that may be its own is dialled");
+    let from = IpAddr::from(realm.holders[0].host.ipv4());
+    let crossed = datagrams(&std::fs::read(capture.path()).unwrap());
+    let to_named = crossed.iter().filter(|seen| seen.from.ip() == from);
+    let to_named: Vec<_> = to_named.filter(|seen| named.contains(&seen.to)).collect();
+    let is_bystander = |at: SocketAddr| at.port() == 9;
+    assert!(to_named.iter().all(|seen| is_bystander(seen.to)));
+    assert!(to_named.len() <= 7, "{} to a bystander", to_named.len());
+    for reason in ["not-unicast", "loopback", "link-local", "overlay", "own"] {
+        let name = format!("anchor_endpoints_refused{{reason=\"{reason}\"}}");
+        let counted = realm.holders[0].anchor.metric(&name);
+        // Once in the advert, and each time in the list.
+        assert!(counted > 200.0, "{reason}: {counted}");
+    }
     assert_all_is_well(&mut realm);
 }
 

@@ -11,6 +11,8 @@
 //!   until one of them is heard from; then to that one only, for [`ANSWER_HOLDS`] at a time, so
 //!   that the far end sees one source. A dial takes only candidates nobody else owns and from
 //!   which no stranger was heard lately: the peer may be dialling us, under the name it has.
+//! - An address at which another than the peer has answered is left out of its dials for
+//!   [`SHUN_FOR`], while it has others.
 //! - A source without an owner stays itself. The far end of such a connection moves to its
 //!   made-up address (a QUIC migration) once it is confirmed.
 //! - A source that loses its owner while packets come from it keeps its name until they cease:
@@ -31,8 +33,8 @@ use thiserror::Error;
 use crate::ids::PeerIx;
 use crate::table::{self, Map};
 use crate::time::Mono;
-pub use dial::ANSWER_HOLDS;
-use dial::Dial;
+pub use dial::{ANSWER_HOLDS, SHUN_FOR};
+use dial::{Dial, Shunned};
 use heard::Heard;
 pub use names::is_made_up;
 use names::{Name, UnknownIx, made_up, name_of};
@@ -111,6 +113,7 @@ struct Peer {
     /// The way used last, for the farewell of a connection that lost its way.
     last: Option<Way>,
     dial: Option<Dial>,
+    shunned: Shunned,
     /// The further name under which QUIC dialled this peer, while that connection lives.
     alias: Option<UnknownIx>,
 }
@@ -164,12 +167,13 @@ impl Paths {
         if entry.candidates.is_empty() {
             return Err(CannotDial::NoCandidates);
         }
-        let remotes: SmallVec<[SocketAddr; MAX_CANDIDATES]> = entry
+        let mut remotes: SmallVec<[SocketAddr; MAX_CANDIDATES]> = entry
             .candidates
             .iter()
             .copied()
             .filter(|at| self.is_free(now, at))
             .collect();
+        entry.shunned.leave_out(now, &mut remotes);
         if remotes.is_empty() {
             return Err(CannotDial::Taken);
         }
@@ -481,7 +485,8 @@ impl Paths {
         match name {
             Name::Peer(peer) => {
                 let entry = self.peers.get_mut(&peer)?;
-                if let Some(dial) = &mut entry.dial {
+                let is_other = entry.shunned.contains(now, &way.remote);
+                if let Some(dial) = entry.dial.as_mut().filter(|_| !is_other) {
                     dial.hear(now, way);
                 }
             }

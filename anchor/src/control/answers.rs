@@ -134,11 +134,7 @@ impl Anchor {
             listen: self.sockets.clone(),
             subnets: self.config.subnets.clone(),
             exposed: self.config.expose.iter().map(ToString::to_string).collect(),
-            reach: if self.was_reached {
-                api::Reach::Public
-            } else {
-                api::Reach::Unknown
-            },
+            reach: reach(self.reach()),
             peers_connected: connected,
             peers_known: self.membership.realm_size() - 1,
             issuer: self.standing.is_issuer(),

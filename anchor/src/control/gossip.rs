@@ -8,7 +8,7 @@ use std::time::Duration;
 use conflux_core::ids::PeerIx;
 use conflux_core::membership::{DIGEST_INTERVAL, Event, LeaveOutcome, Outcome, Own, Spread};
 use conflux_core::time::Mono;
-use conflux_proto::advert::{Leave, Reach, SignedAdvert};
+use conflux_proto::advert::{Leave, SignedAdvert};
 use conflux_proto::control::{Adverts, AgedAdvert, Digest, Message};
 use conflux_proto::id::AnchorKey;
 use conflux_proto::revocation::Target;
@@ -86,11 +86,7 @@ impl Anchor {
             ipv4: self.shared_address().filter(|_| !self.is_withdrawn()),
             networks: self.config.subnets.clone(),
             taints: self.standing.taints(&self.config),
-            reach: if self.was_reached {
-                Reach::Public
-            } else {
-                Reach::Unknown
-            },
+            reach: self.reach(),
             aes: self.aes,
             credential,
             draining: self.drain.is_some(),
@@ -129,6 +125,7 @@ impl Anchor {
         match event {
             Event::Changed(key) => {
                 let peer = self.peers.number(key, now);
+                self.count_endpoints(&key);
                 self.hurry(now, peer);
                 self.begin_if_partner(now, peer);
                 true
@@ -387,7 +384,8 @@ impl Anchor {
                 && signed.advert.verify(&advert.key.0).is_ok();
             if is_ours {
                 let peer = self.peers.number(advert.key, now);
-                self.paths.lock().set_candidates(peer, &advert.endpoints);
+                let usable = self.usable(&advert.endpoints);
+                self.paths.lock().set_candidates(peer, &usable);
                 self.remembered.insert(peer, advert.key);
             }
         }
@@ -459,7 +457,7 @@ impl Anchor {
 #[cfg(test)]
 mod tests {
     use conflux_core::identity::Identity;
-    use conflux_proto::advert::{Advert, Edition};
+    use conflux_proto::advert::{Advert, Edition, Reach};
     use conflux_proto::credential::CredentialHash;
     use conflux_proto::id::RealmId;
     use conflux_proto::signed::Version1;

@@ -39,6 +39,7 @@ impl Anchor {
                         && !self.peers.is_connected(peer)
                     {
                         self.lose_relay(now, peer);
+                        self.observations.forget(peer);
                     }
                 }
             }
@@ -160,7 +161,8 @@ impl Anchor {
             | Message::Resting(_)
             | Message::Revocations(_)
             | Message::RevocationDigest(_)
-            | Message::Relay(_) => {
+            | Message::Relay(_)
+            | Message::Meet(_) => {
                 self.refuse(conn, RefusalCode::Protocol, "a Hello must come first");
             }
         }
@@ -302,15 +304,11 @@ impl Anchor {
             }
         }
         self.note_clock(key, hello.unix_time);
-        let is_direct = Relayed::from_address(&remote).is_none();
-        if !outgoing && is_direct && !self.was_reached {
-            self.was_reached = true;
-            self.readvertise(now);
-        }
         if let Some(advert) = &hello.advert {
             self.take_advert(now, advert, Duration::ZERO, (conn, key));
         }
         self.greet(now, conn);
+        self.tell_seen(conn, remote);
         self.refresh_paths(peer);
         if outgoing {
             self.shake_hands(now, peer, conn);
@@ -372,6 +370,7 @@ impl Anchor {
             Message::Revocations(said) => self.take_revocations(now, key, &said),
             Message::RevocationDigest(digest) => self.answer_revocation_digest(conn, &digest),
             Message::Relay(said) => self.handle_relay(now, conn, key, &said),
+            Message::Meet(said) => self.handle_meet(now, conn, key, &said),
             // A second Hello says nothing new; refusals were handled before.
             Message::Hello(_) | Message::Pong(_) | Message::Refused(_) => {}
         }

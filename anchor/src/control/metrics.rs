@@ -3,6 +3,7 @@
 
 use std::sync::atomic::AtomicU64;
 
+use conflux_core::endpoints::Unfit;
 use conflux_core::plane::{Counters, DropReason, Sizes};
 use conflux_core::reason::Reason;
 use conflux_core::time::Mono;
@@ -75,6 +76,17 @@ impl Anchor {
             "relay_pairs",
             "Pairs of anchors for which this one carries datagrams",
             self.relays.pairs(now) as u64,
+        );
+        let unfit: Family<ReasonLabel, Gauge<u64, AtomicU64>> = Family::default();
+        for why in Unfit::ALL {
+            let reason = why.as_str();
+            let count = self.peers.unfit.of(why);
+            unfit.get_or_create(&ReasonLabel { reason }).set(count);
+        }
+        registry.register(
+            "endpoints_refused",
+            "Addresses named by others to which nothing is sent, by reason",
+            unfit,
         );
         gauge(
             registry,

@@ -10,6 +10,9 @@
 //! | `peers` | numbers, connections, dial times |
 //! | `link` | connections: hello, admission, messages |
 //! | `discover` | places to knock: on the machine's links, and those the operator named |
+//! | `paced` | what changes often and is acted on now and then |
+//! | `named` | addresses that others name: which are used |
+//! | `meet` | where others see this anchor; trying direct paths together |
 //! | `relay` | who carries for this anchor, and for whom it does |
 //! | `handshake` | data keys for each peer |
 //! | `gossip` | adverts and leaves: what is told to whom |
@@ -35,9 +38,12 @@ mod gossip;
 mod handshake;
 mod host;
 mod link;
+mod meet;
 mod members;
 mod metrics;
 mod moved;
+mod named;
+mod paced;
 mod peers;
 mod relay;
 mod reload;
@@ -57,6 +63,7 @@ use conflux_core::ids::{PeerIx, Relayed};
 use conflux_core::membership::Membership;
 use conflux_core::paths::Way;
 use conflux_core::plane::{Event, Path};
+use conflux_core::reach::Observations;
 use conflux_core::reason::Reason;
 use conflux_core::routes::Routes;
 use conflux_core::time::Mono;
@@ -77,6 +84,7 @@ use clones::Clones;
 use discover::Insist;
 use drain::Draining;
 use host::{Facts, Host};
+use paced::Paced;
 use peers::Peers;
 use relay::Relays;
 use standing::Standing;
@@ -125,7 +133,7 @@ pub(crate) struct Anchor {
     /// Local addresses of the sockets, by the number the data thread has for them.
     sockets: Vec<SocketAddr>,
     interface: String,
-    moves: moved::Moves,
+    moves: Paced,
     aes: bool,
     /// Somebody dialled us and was accepted: this anchor can be reached at an endpoint.
     was_reached: bool,
@@ -140,6 +148,9 @@ pub(crate) struct Anchor {
     refused: Option<(Mono, String)>,
     clones: Clones,
     relays: Relays,
+    observations: Observations,
+    /// How it can be reached may have changed.
+    reach_changes: Paced,
     /// Peers of the last run that have not been heard of since.
     remembered: BTreeMap<PeerIx, AnchorKey>,
     adverts_changed: bool,
@@ -280,12 +291,13 @@ impl Anchor {
                 self.paths.lock().roam(peer, way);
                 self.nudge(peer);
                 self.follow_roaming(now, peer, path);
+                self.tell_seen_anew(peer, path.remote);
             }
             Event::Unanswered(peer) => {
                 self.nudge(peer);
                 self.seek_relays_at_once(now, peer);
             }
-            Event::TryPaths(_) => {}
+            Event::TryPaths(peer) => self.ask_to_try(peer),
             Event::Measured(way, rtt) => self.handle_measured(now, way, rtt),
             Event::Failed {
                 peer,
@@ -330,6 +342,7 @@ impl Anchor {
     async fn handle_deadlines(&mut self, now: Mono) {
         self.follow_moves(now);
         self.follow_discovery();
+        self.follow_reach(now);
         self.run_membership(now);
         self.dial_due(now);
         self.run_relays(now);
@@ -359,6 +372,7 @@ impl Anchor {
             self.look_at_draining,
             self.relays.poll_timeout(),
             self.moves.due(),
+            self.reach_changes.due(),
         ]
         .into_iter()
         .flatten()
@@ -462,7 +476,9 @@ impl Anchor {
             return;
         }
         for peer in self.wanted_peers() {
-            if self.peers.take_dial(peer, now)
+            let paths = &self.paths;
+            let addresses = || paths.lock().candidates(peer).len();
+            if self.peers.take_dial(peer, now, addresses)
                 && let Some(key) = self.peers.get(peer).map(|peer| peer.key)
             {
                 self.quic.dial(DialTarget::Peer { peer, key });

@@ -13,36 +13,7 @@ use super::{Anchor, Seed};
 
 /// Between two rounds of asking: a network that comes up changes several times within less, and
 /// each round costs a frame for each peer and path. A quarter of the two seconds there are.
-const GAP: Duration = Duration::from_millis(500);
-
-/// When the machine's network changed, and when that is acted on.
-#[derive(Debug, Default)]
-pub(super) struct Moves {
-    last: Option<Mono>,
-    due: Option<Mono>,
-}
-
-impl Moves {
-    /// Notes a change; the first after a while is due at once.
-    pub(super) fn note(&mut self, now: Mono) {
-        let allowed = self.last.map_or(now, |last| (last + GAP).max(now));
-        self.due.get_or_insert(allowed);
-    }
-
-    /// Returns when a change is to be acted on.
-    pub(super) fn due(&self) -> Option<Mono> {
-        self.due
-    }
-
-    fn take(&mut self, now: Mono) -> bool {
-        let is_due = self.due.is_some_and(|at| now >= at);
-        if is_due {
-            self.due = None;
-            self.last = Some(now);
-        }
-        is_due
-    }
-}
+pub(super) const GAP: Duration = Duration::from_millis(500);
 
 impl Anchor {
     /// Acts on a change of the machine's network that is due.
@@ -80,27 +51,5 @@ impl Anchor {
         for conn in conns.into_iter().flatten() {
             self.tell(conn, &Message::Ping(0));
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_first_change_is_due_at_once_and_a_storm_of_them_twice_a_second() {
-        let start = Mono::from_nanos(1_000_000_000);
-        let mut moves = Moves::default();
-
-        let taken: Vec<u64> = (0..1000)
-            .filter(|millis| {
-                let now = start + Duration::from_millis(*millis);
-                moves.note(now);
-                moves.take(now)
-            })
-            .collect();
-
-        assert_eq!(taken, [0, 500]);
-        assert_eq!(moves.due(), Some(start + 2 * GAP));
     }
 }

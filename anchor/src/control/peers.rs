@@ -6,7 +6,9 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use conflux_core::credential::Member;
+use conflux_core::endpoints::UnfitCounts;
 use conflux_core::ids::PeerIx;
+use conflux_core::redial::Redial;
 use conflux_core::session::Initiator;
 use conflux_core::time::Mono;
 use conflux_proto::id::AnchorKey;
@@ -14,10 +16,6 @@ use smallvec::SmallVec;
 
 use crate::quic::{ConnId, Psk};
 
-/// First pause after a failed dial; doubled up to [`LONGEST_PAUSE`].
-const FIRST_PAUSE: Duration = Duration::from_secs(1);
-/// A peer that is long gone is asked for this often.
-const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 /// A handshake that got no answer for this long is given up: its connection is reliable, so the
 /// answer is either under way or will not come.
 const HANDSHAKE_WITHIN: Duration = Duration::from_secs(5);
@@ -56,20 +54,14 @@ pub(super) struct Handshake {
     pub(super) started: Mono,
 }
 
-/// When to dial.
-#[derive(Debug, Clone, Copy)]
-struct Dial {
-    at: Mono,
-    pause: Duration,
-    under_way: bool,
-}
-
 /// One peer.
 #[derive(Debug)]
 pub(super) struct Peer {
     pub(super) key: AnchorKey,
     pub(super) conns: SmallVec<[ConnId; 2]>,
     pub(super) handshake: Option<Handshake>,
+    /// This start of ours has sent something to it of its own accord, so that a NAT lets it in.
+    pub(super) was_sought: bool,
     /// There was a connection once.
     pub(super) was_connected: bool,
     /// The next dial goes to IPv6 endpoints where there are both.
@@ -83,7 +75,7 @@ pub(super) struct Peer {
     pub(super) is_needed: bool,
     /// The latest start heard of, from itself or in an advert, and when that was first.
     last_start: (u64, Mono),
-    dial: Dial,
+    redial: Redial,
 }
 
 impl Peer {
@@ -101,6 +93,8 @@ pub(super) struct Peers {
     peers: BTreeMap<PeerIx, Peer>,
     conns: HashMap<ConnId, Conn>,
     next: u32,
+    /// Addresses they named that are of no use.
+    pub(super) unfit: UnfitCounts,
 }
 
 impl Peers {
@@ -112,17 +106,13 @@ impl Peers {
         let peer = PeerIx(self.next);
         self.next += 1;
         self.numbers.insert(key, peer);
-        let dial = Dial {
-            at: now,
-            pause: FIRST_PAUSE,
-            under_way: false,
-        };
         self.peers.insert(
             peer,
             Peer {
                 key,
                 conns: SmallVec::new(),
                 handshake: None,
+                was_sought: false,
                 was_connected: false,
                 has_keys: false,
                 dials_v6: false,
@@ -130,7 +120,7 @@ impl Peers {
                 renewal_offered: None,
                 is_needed: false,
                 last_start: (0, now),
-                dial,
+                redial: Redial::new(now),
             },
         );
         peer
@@ -143,11 +133,7 @@ impl Peers {
             peer.conns.clear();
             peer.handshake = None;
             peer.has_keys = false;
-            peer.dial = Dial {
-                at: now,
-                pause: FIRST_PAUSE,
-                under_way: false,
-            };
+            peer.redial = Redial::new(now);
         }
     }
 
@@ -193,13 +179,23 @@ impl Peers {
         entry.accepted = true;
         entry.epoch = epoch;
         entry.member = Some(member);
+        let outgoing = entry.outgoing;
         let peer = self.peers.get_mut(&number)?;
         peer.was_connected = true;
+        peer.redial.handle_connected(now);
+        peer.was_sought |= outgoing;
         if !peer.conns.contains(&conn) {
             peer.conns.push(conn);
         }
         let oldest = peer.conns.iter().copied().min();
         Some((number, oldest.filter(|_| peer.conns.len() > MAX_CONNS)))
+    }
+
+    /// This anchor sends something to a peer that has not asked for it.
+    pub(super) fn note_sought(&mut self, peer: PeerIx) {
+        if let Some(peer) = self.peers.get_mut(&peer) {
+            peer.was_sought = true;
+        }
     }
 
     /// Notes which start of a peer has said hello; true when a later one was heard of before, which
@@ -271,7 +267,7 @@ impl Peers {
                 peer.handshake = None;
             }
             if peer.conns.is_empty() {
-                peer.dial.at = now;
+                peer.redial.handle_lost(now);
             }
         }
         Some(gone)
@@ -321,29 +317,36 @@ impl Peers {
         })
     }
 
-    /// Says whether a dial to the peer is due now, and marks it as under way.
-    pub(super) fn take_dial(&mut self, peer: PeerIx, now: Mono) -> bool {
+    /// Says whether a dial to the peer is due now, and marks it as under way; `addresses` says at how
+    /// many it will be.
+    pub(super) fn take_dial(
+        &mut self,
+        peer: PeerIx,
+        now: Mono,
+        addresses: impl FnOnce() -> usize,
+    ) -> bool {
         let Some(peer) = self.peers.get_mut(&peer) else {
             return false;
         };
-        let is_due = peer.conns.is_empty() && !peer.dial.under_way && peer.dial.at <= now;
-        peer.dial.under_way |= is_due;
+        let is_due = peer.conns.is_empty()
+            && peer.redial.due().is_some_and(|at| at <= now)
+            && peer.redial.take(now, addresses());
+        peer.was_sought |= is_due;
         is_due
     }
 
     /// Says whether a dial to the peer is under way.
     pub(super) fn is_dialling(&self, peer: PeerIx) -> bool {
-        self.peers
-            .get(&peer)
-            .is_some_and(|peer| peer.dial.under_way)
+        let peer = self.peers.get(&peer);
+        peer.is_some_and(|peer| peer.redial.is_under_way())
     }
 
     /// Returns when the next of `wanted` is to be dialled.
     pub(super) fn next_dial(&self, wanted: impl Iterator<Item = PeerIx>) -> Option<Mono> {
         wanted
             .filter_map(|peer| self.peers.get(&peer))
-            .filter(|peer| peer.conns.is_empty() && !peer.dial.under_way)
-            .map(|peer| peer.dial.at)
+            .filter(|peer| peer.conns.is_empty())
+            .filter_map(|peer| peer.redial.due())
             .min()
     }
 
@@ -352,20 +355,17 @@ impl Peers {
         let Some(peer) = self.peers.get_mut(&peer) else {
             return;
         };
-        peer.dial.under_way = false;
         if succeeded {
-            peer.dial.pause = FIRST_PAUSE;
+            peer.redial.end_reached(now);
         } else {
-            peer.dial.at = now + peer.dial.pause.mul_f64(0.75 + spread / 2.0);
-            peer.dial.pause = (peer.dial.pause * 2).min(LONGEST_PAUSE);
+            peer.redial.end_failed(now, spread);
         }
     }
 
-    /// Lets the peer be dialled at once: there is news of it, or traffic for it.
+    /// Lets the peer be dialled soon: there is news of it, or traffic for it.
     pub(super) fn hurry(&mut self, peer: PeerIx, now: Mono) {
         if let Some(peer) = self.peers.get_mut(&peer) {
-            peer.dial.at = peer.dial.at.min(now);
-            peer.dial.pause = FIRST_PAUSE;
+            peer.redial.hurry(now);
         }
     }
 

@@ -11,6 +11,7 @@ use conflux_core::paths::{MAX_CANDIDATES, Way};
 use conflux_core::plane::{OWN_HOST, Path};
 use conflux_core::routes::{self, Claim, OwnFacts, PeerFacts, Routes, State};
 use conflux_core::time::Mono;
+use conflux_proto::advert::Reach;
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 
 use super::Anchor;
@@ -60,6 +61,7 @@ impl Anchor {
             ways.push((peer, advert.endpoints.clone()));
         }
         let routes = Arc::new(routes::build(&own, &facts));
+        self.routes = routes.clone();
         for (peer, endpoints) in ways {
             self.set_endpoints(peer, &endpoints);
         }
@@ -70,7 +72,6 @@ impl Anchor {
             self.facts.mtu_bytes,
             Some(&routes),
         ));
-        self.routes = routes.clone();
         self.watch_draining(now);
         let own = plane_own(&self.config, overlay, &self.facts);
         let mtu_bytes = self.facts.mtu_bytes;
@@ -85,12 +86,7 @@ impl Anchor {
 
     /// Takes the endpoints a peer advertises, for QUIC and data alike.
     fn set_endpoints(&mut self, peer: PeerIx, endpoints: &[SocketAddr]) {
-        let usable: Vec<SocketAddr> = endpoints
-            .iter()
-            .copied()
-            .filter(|endpoint| self.is_outside(endpoint.ip()))
-            .filter(|endpoint| Relayed::from_address(endpoint).is_none())
-            .collect();
+        let usable = self.usable(endpoints);
         let current = {
             let mut paths = self.paths.lock();
             // One family at a time, the other after a dial that failed: QUIC follows one way of a
@@ -144,8 +140,8 @@ impl Anchor {
         self.set_endpoints(peer, &endpoints);
     }
 
-    /// Says whether an address lies outside of the overlay: never an endpoint otherwise.
-    pub(super) fn is_outside(&self, address: IpAddr) -> bool {
+    /// Says whether an address of this machine lies outside of the overlay: never an endpoint otherwise.
+    fn is_outside(&self, address: IpAddr) -> bool {
         match address {
             IpAddr::V4(address) => {
                 let is_own = self
@@ -162,8 +158,19 @@ impl Anchor {
         }
     }
 
-    /// Returns the addresses peers are told to try.
+    /// Returns the addresses peers are told to try: this machine's own, and those a NAT has for it
+    /// where others than those it was made for may use them.
     pub(super) fn endpoints(&self) -> Vec<SocketAddr> {
+        let mut endpoints = self.own_endpoints();
+        if matches!(self.reach(), Reach::Public | Reach::NatCone) {
+            endpoints.extend(self.observations.outside_agreed(&endpoints));
+            endpoints.truncate(conflux_proto::advert::MAX_ENDPOINTS);
+        }
+        endpoints
+    }
+
+    /// Returns the addresses of this machine at which the anchor listens.
+    pub(super) fn own_endpoints(&self) -> Vec<SocketAddr> {
         let mut endpoints = Vec::new();
         for local in &self.sockets {
             if !local.ip().is_unspecified() {

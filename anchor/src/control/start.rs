@@ -12,6 +12,7 @@ use conflux_core::identity::Identity;
 use conflux_core::membership::DIGEST_INTERVAL;
 use conflux_core::paths::Paths;
 use conflux_core::plane::{Limits, MTU_BYTES, Own, Plane};
+use conflux_core::reach::Observations;
 use conflux_core::routes;
 use ipnet::IpNet;
 use tokio::sync::mpsc;
@@ -20,6 +21,7 @@ use tracing::{info, warn};
 use super::drain::Draining;
 use super::gossip::Refreshes;
 use super::host::{Facts, Host};
+use super::paced::Paced;
 use super::peers::Peers;
 use super::relay::Relays;
 use super::routing::{own_facts, wanted};
@@ -138,7 +140,8 @@ pub(crate) async fn start(
         routes: first_routes,
         sockets: sockets.locals,
         interface,
-        moves: super::moved::Moves::default(),
+        moves: Paced::new(super::moved::GAP),
+        reach_changes: Paced::new(super::meet::REACH_GAP),
         aes: has_aes(),
         was_reached: past.was_reached,
         seeds: BTreeMap::new(),
@@ -150,6 +153,7 @@ pub(crate) async fn start(
         refused: None,
         clones: past.clones,
         relays: Relays::default(),
+        observations: Observations::default(),
         remembered: past.remembered,
         adverts_changed: false,
         digest_at: now.mono + DIGEST_INTERVAL,

@@ -33,12 +33,9 @@ pub(super) async fn dial(shared: Arc<Shared>, target: DialTarget) {
     };
     let linked = {
         let _turn = shared.dials.acquire().await.expect("never closed");
-        match attempt.start() {
-            Ok(address) => timeout(DIAL_WITHIN, establish(&shared, target, address))
-                .await
-                .unwrap_or(Err(DialError::NoAnswer)),
-            Err(error) => Err(error.into()),
-        }
+        timeout(DIAL_WITHIN, attempt.establish())
+            .await
+            .unwrap_or(Err(DialError::NoAnswer))
     };
     match linked {
         Ok((connection, send, recv, key, psk)) => {
@@ -183,6 +180,12 @@ fn dial_error(error: ConnectionError) -> DialError {
     match error {
         ConnectionError::TimedOut => DialError::NoAnswer,
         ConnectionError::ApplicationClosed(frame) => DialError::Refused(readable(&frame.reason)),
+        ConnectionError::ConnectionClosed(frame) if is_of_tls(frame.error_code) => {
+            DialError::Foreign(readable(frame.to_string().as_bytes()))
+        }
+        ConnectionError::TransportError(error) if is_of_tls(error.code) => {
+            DialError::Foreign(error.to_string())
+        }
         ConnectionError::ConnectionClosed(frame) => {
             DialError::Refused(readable(frame.to_string().as_bytes()))
         }
@@ -192,6 +195,11 @@ fn dial_error(error: ConnectionError) -> DialError {
         | ConnectionError::LocallyClosed
         | ConnectionError::CidsExhausted) => DialError::Handshake(error.to_string()),
     }
+}
+
+/// Says whether TLS gave up: codes of its alerts (RFC 9001 section 4.8).
+fn is_of_tls(code: quinn::TransportErrorCode) -> bool {
+    (0x100..0x200).contains(&u64::from(code))
 }
 
 impl Attempt {
@@ -208,6 +216,32 @@ impl Attempt {
             target,
             address: None,
         })
+    }
+
+    /// Dials until the target has answered, or somebody else at each of its addresses.
+    async fn establish(&mut self) -> Result<Established, DialError> {
+        loop {
+            let address = self.start()?;
+            let linked = establish(&self.shared, self.target, address).await;
+            let is_another = linked.as_ref().is_err_and(DialError::is_of_another);
+            match linked {
+                Err(error) if is_another && self.leave_out() => {
+                    tracing::debug!(%error, "dialling on without that address");
+                }
+                linked => return linked,
+            }
+        }
+    }
+
+    /// Leaves out of this dial where somebody else has answered; false when nothing remains.
+    fn leave_out(&self) -> bool {
+        match self.target {
+            DialTarget::Peer { peer, .. } => {
+                let now = crate::clock::now().mono;
+                self.shared.paths.lock().shun_answerer(now, peer)
+            }
+            DialTarget::Address(_) => false,
+        }
     }
 
     fn start(&mut self) -> Result<SocketAddr, CannotDial> {

@@ -171,12 +171,25 @@ pub enum DialError {
     /// This very anchor.
     #[error("the address is this anchor's own")]
     Own,
-    /// The far end, or its TLS, refused.
+    /// Somebody with whom TLS comes to nothing.
+    #[error("no anchor answers there, or one of another kind: {0}")]
+    Foreign(String),
+    /// The far end refused.
     #[error("refused by the far end: {0}")]
     Refused(String),
     /// The far end does not speak our protocol, or spoke it wrongly.
     #[error("the handshake failed: {0}")]
     Handshake(String),
+}
+
+impl DialError {
+    /// Says whether somebody answered who is not the one dialled: another address may be its.
+    fn is_of_another(&self) -> bool {
+        match self {
+            Self::WrongAnchor(_) | Self::Own | Self::Foreign(_) => true,
+            Self::CannotDial(_) | Self::NoAnswer | Self::Refused(_) | Self::Handshake(_) => false,
+        }
+    }
 }
 
 /// Why a connection is over.

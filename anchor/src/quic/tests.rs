@@ -136,6 +136,27 @@ async fn dead_candidate_does_not_keep_a_dial_from_the_living_one() {
 }
 
 #[tokio::test]
+async fn another_anchor_that_answers_first_does_not_keep_a_dial_from_the_right_one() {
+    let coral = Anchor::new(CORAL);
+    let mut amber = Anchor::new(AMBER);
+    // Its own address, too: two homes may use the same private network.
+    let blue_at = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let candidates = [coral.addr, amber.addr, blue_at.local_addr().unwrap()];
+    amber.paths.lock().set_candidates(peer(BLUE), &candidates);
+    let blue = DialTarget::Peer {
+        peer: peer(BLUE),
+        key: key(BLUE),
+    };
+
+    amber.handle.dial(blue);
+    // Each of the others has answered, and made the dial begin anew.
+    let blue_at = tokio::task::spawn_blocking(move || until_dialled_for_the(3, blue_at));
+    let blue = Anchor::with(BLUE, vec![blue_at.await.unwrap()]);
+
+    assert_eq!(amber.connected().await.way.remote, blue.addr);
+}
+
+#[tokio::test]
 async fn two_living_candidates_of_two_families_give_one_connection() {
     let mut amber = Anchor::on(AMBER, &["127.0.0.1:0", "[::1]:0"]);
     let mut blue = Anchor::on(BLUE, &["127.0.0.1:0", "[::1]:0"]);
@@ -549,4 +570,21 @@ async fn garbage_on_the_socket_disturbs_nobody() {
         .unwrap();
 
     assert_eq!(amber.frame(at_amber).await, b"hello"[..]);
+}
+
+/// Reads a socket until so many connections have been dialled there.
+fn until_dialled_for_the(times: usize, socket: UdpSocket) -> UdpSocket {
+    socket.set_read_timeout(Some(DIAL_WITHIN / 2)).unwrap();
+    let mut dialled = HashSet::new();
+    let mut datagram = [0; 1500];
+    while dialled.len() < times {
+        socket
+            .recv_from(&mut datagram)
+            .expect("the dial to go on at this address");
+        // Behind the first byte and the version: the name the dialler chose for the connection.
+        let length = usize::from(datagram[5]);
+        dialled.insert(datagram[6..6 + length].to_vec());
+    }
+    socket.set_read_timeout(None).unwrap();
+    socket
 }

@@ -75,7 +75,8 @@ impl Core {
             | Message::Ping(_)
             | Message::Pong(_)
             | Message::Resting(_)
-            | Message::Relay(_) => {}
+            | Message::Relay(_)
+            | Message::Meet(_) => {}
         }
     }
 

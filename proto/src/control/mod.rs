@@ -13,11 +13,13 @@
 //! closes. To one whose credential lacks its admission, a member answers [`Admitted`] first.
 
 mod digest;
+mod meet;
 mod numbered;
 mod relay;
 mod revoked;
 
 pub use digest::{Digest, DigestEntry, Turn};
+pub use meet::{Meet, Seen, Try};
 pub use relay::{
     RELAY_KEYS_BYTES, Relay, RelayAsk, RelayGrant, RelayRefusal, RelayRefused, RelayWanted,
 };
@@ -71,6 +73,8 @@ pub enum Message {
     RevocationDigest(RevocationDigest),
     /// To a relay or from one.
     Relay(Relay),
+    /// Of addresses at which the two may meet.
+    Meet(Meet),
 }
 
 /// Who speaks.
@@ -240,6 +244,8 @@ impl Message {
             Self::Relay(Relay::Wanted(wanted)) => body(31, wanted),
             Self::Relay(Relay::Grant(grant)) => body(32, grant),
             Self::Relay(Relay::Refused(refused)) => body(33, refused),
+            Self::Meet(Meet::Seen(seen)) => body(34, seen),
+            Self::Meet(Meet::Try(tried)) => body(35, tried),
         };
         #[cfg(feature = "next")]
         let bytes = crate::next::grow_message(bytes);
@@ -332,6 +338,8 @@ fn decode(bytes: &[u8]) -> Result<Decoded, minicbor::decode::Error> {
         31 => Message::Relay(Relay::Wanted(d.decode()?)),
         32 => Message::Relay(Relay::Grant(d.decode()?)),
         33 => Message::Relay(Relay::Refused(d.decode()?)),
+        34 => Message::Meet(Meet::Seen(d.decode()?)),
+        35 => Message::Meet(Meet::Try(d.decode()?)),
         kind => return Ok(Decoded::Unknown { kind }),
     }))
 }

@@ -225,6 +225,12 @@ fn messages() -> Vec<Message> {
             far: key,
             why: RelayRefusal::Other(70),
         })),
+        Message::Meet(Meet::Seen(Seen {
+            address: "192.0.2.1:5".parse().unwrap(),
+        })),
+        Message::Meet(Meet::Try(Try {
+            candidates: vec!["[2001:db8::1]:47474".parse().unwrap()],
+        })),
     ]
 }
 

@@ -5,6 +5,7 @@ mod chaos;
 mod fault;
 mod flood;
 mod handshakes;
+mod homes;
 mod moves;
 mod paths;
 mod realm;
@@ -17,6 +18,7 @@ pub use chaos::{Chaos, Deed, Done, Judged, Memory, Seen, Summary};
 pub use fault::{Fault, Noticed, REQUESTS_PER_SECOND};
 pub use flood::Flood;
 pub use handshakes::{Handshakes, Sent};
+pub use homes::{Home, Homes, can_meet};
 pub use moves::{Alone, Released, Talk, connect_across_a_kill, leave_alone, release_reader};
 pub use paths::{Path, offloads};
 pub use realm::{

@@ -2,6 +2,7 @@ use proptest::prelude::*;
 use std::time::Duration;
 
 use super::*;
+use crate::ids::Relayed;
 
 const AMBER: PeerIx = PeerIx(1);
 const BLUE: PeerIx = PeerIx(2);
@@ -32,6 +33,56 @@ fn answer_is_held_to_for_a_second_after_the_last_word() {
 
     paths.handle_inbound(ms(1000), way(2));
     assert_eq!(remotes(&paths, ms(1001), amber), [at(2)]);
+}
+
+#[test]
+fn somebody_else_at_one_address_does_not_keep_a_peer_from_being_dialled_at_its_others() {
+    let mut paths = paths_with(AMBER, &[1, 2, 3]);
+    let amber = paths.start_dial(ms(0), AMBER).unwrap();
+    paths.handle_inbound(ms(1), way(1));
+    assert!(paths.shun_answerer(ms(2), AMBER), "there are others");
+
+    assert_eq!(paths.start_dial(ms(2), AMBER), Ok(amber));
+    // The last words of the one before come under the name QUIC knows it by, and count for nothing.
+    assert_eq!(paths.handle_inbound(ms(3), way(1)), Some(amber));
+    assert_eq!(remotes(&paths, ms(4), amber), [at(2), at(3)]);
+    paths.handle_inbound(ms(5), way(2));
+    assert!(paths.shun_answerer(ms(6), AMBER));
+    paths.start_dial(ms(6), AMBER).unwrap();
+    assert_eq!(remotes(&paths, ms(7), amber), [at(3)]);
+    paths.end_dial(AMBER);
+
+    // Who knows who lives there later.
+    let later = ms(6) + SHUN_FOR;
+    paths.start_dial(later, AMBER).unwrap();
+    assert_eq!(remotes(&paths, later, amber), [at(1), at(2), at(3)]);
+}
+
+#[test]
+fn a_peer_is_dialled_where_others_live_when_that_is_all_there_is() {
+    let mut paths = paths_with(AMBER, &[1]);
+    paths.start_dial(ms(0), AMBER).unwrap();
+    assert!(!paths.shun_answerer(ms(1), AMBER), "nobody has answered");
+    paths.end_dial(AMBER);
+    let amber = paths.start_dial(ms(2), AMBER).unwrap();
+    paths.handle_inbound(ms(3), way(1));
+
+    assert!(!paths.shun_answerer(ms(4), AMBER), "there is no other");
+
+    paths.start_dial(ms(5), AMBER).unwrap();
+    assert_eq!(remotes(&paths, ms(5), amber), [at(1)]);
+}
+
+#[test]
+fn a_relay_is_never_shunned() {
+    let (relay, far) = (BLUE, AMBER);
+    let relayed = Relayed { relay, far }.address();
+    let mut paths = paths_with(AMBER, &[1]);
+    paths.set_candidates(AMBER, &[at(1), relayed]);
+    paths.start_dial(ms(0), AMBER).unwrap();
+    paths.handle_inbound(ms(1), Way::to(relayed));
+
+    assert!(!paths.shun_answerer(ms(2), AMBER));
 }
 
 #[test]

@@ -115,30 +115,40 @@ impl Trials {
 
 impl Plane {
     /// Tries all known paths of a peer that a relay reaches, and these besides: the peer does the
-    /// same at this moment, so that what filters between the two lets both in. Does nothing for a
-    /// peer that is reached directly or has no keys.
+    /// same at this moment, so that what filters between the two lets both in. One that is reached
+    /// directly has not found that path yet, and is told of it. Does nothing for a peer without keys.
     pub fn try_paths(&mut self, now: Mono, peer: PeerIx, besides: &[Path]) {
         let Some(entry) = self.paths.get(&peer) else {
             return;
         };
-        let Some(current) = entry.current.filter(Path::is_relayed) else {
+        let Some(current) = entry.current else {
             return;
         };
         if !self.sessions.can_send(peer) {
             return;
         }
-        let mut paths = SmallVec::<[Path; MAX_TRIALS]>::from_iter([current]);
-        let known = entry.all.iter().chain(besides).copied();
-        let (relayed, direct): (SmallVec<[Path; 8]>, SmallVec<[Path; 8]>) =
-            known.partition(Path::is_relayed);
-        let room = MAX_TRIALS.saturating_sub(1 + relayed.len());
-        let direct: SmallVec<[Path; 8]> = direct.into_iter().take(room).collect();
-        let granted = self.trials.spend(now, direct.len());
-        for path in relayed.into_iter().chain(direct.into_iter().take(granted)) {
-            if !paths.contains(&path) {
-                paths.push(path);
+        if !current.is_relayed() {
+            if self.trials.spend(now, 1) == 1 {
+                self.tell_direct(peer, current);
+            }
+            return;
+        }
+        let mut relayed = SmallVec::<[Path; MAX_TRIALS]>::from_iter([current]);
+        let mut direct = SmallVec::<[Path; MAX_TRIALS]>::new();
+        // What the peer has just named is newer than its advert, and how others see it comes first.
+        for path in besides.iter().chain(&entry.all) {
+            let known = if path.is_relayed() {
+                &mut relayed
+            } else {
+                &mut direct
+            };
+            if !known.contains(path) {
+                known.push(*path);
             }
         }
+        direct.truncate(MAX_TRIALS.saturating_sub(relayed.len()));
+        direct.truncate(self.trials.spend(now, direct.len()));
+        let paths = relayed.into_iter().chain(direct).take(MAX_TRIALS);
         self.end_round(now, peer);
         let mut trials = SmallVec::new();
         for path in paths {
@@ -245,8 +255,17 @@ impl Plane {
             }
         } else {
             self.roam(now, peer, path);
+            self.tell_direct(peer, path);
         }
         true
+    }
+
+    /// Tells a peer that a direct path works, by that path: behind a NAT with a mapping for each
+    /// destination this anchor has an address there that it could not name before.
+    fn tell_direct(&mut self, peer: PeerIx, path: Path) {
+        let id = self.random.u64(..);
+        let payload = Probe { id }.encode_moved();
+        self.send_frame(peer, FrameType::Probe, &payload, &[path]);
     }
 
     /// Judges the round before the next one: what has not answered by now does not.

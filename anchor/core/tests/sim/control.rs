@@ -351,7 +351,8 @@ impl World {
             | Message::Resting(_)
             | Message::Revocations(_)
             | Message::RevocationDigest(_)
-            | Message::Relay(_) => unreachable!("not sent here"),
+            | Message::Relay(_)
+            | Message::Meet(_) => unreachable!("not sent here"),
         }
     }
 

@@ -41,11 +41,12 @@ impl Anchor {
     }
 
     pub(super) fn on(seed: u8, addrs: &[&str]) -> Self {
+        let sockets = addrs.iter().map(|addr| UdpSocket::bind(addr).unwrap());
+        Self::with(seed, sockets.collect())
+    }
+
+    pub(super) fn with(seed: u8, sockets: Vec<UdpSocket>) -> Self {
         let paths = SharedPaths::new(Paths::new(u64::from(seed)));
-        let sockets = addrs
-            .iter()
-            .map(|addr| UdpSocket::bind(addr).unwrap())
-            .collect();
         let identity = identity(seed);
         let options = QuicOptions {
             identity,

@@ -12,10 +12,12 @@ mod calm;
 mod choice;
 mod explain;
 mod fail;
+mod matrix;
 mod paths;
 mod relayed;
 mod report;
 mod rest;
+mod unmet;
 
 use std::process::ExitCode;
 use std::time::Duration;
@@ -48,7 +50,7 @@ impl Effort {
 
 type Point = (&'static str, &'static str, fn(&mut Report, &Effort));
 
-const POINTS: [Point; 15] = [
+const POINTS: [Point; 17] = [
     (
         "1",
         "one holder for a client, all for many",
@@ -66,8 +68,10 @@ const POINTS: [Point; 15] = [
     ("11", "nothing in the clear", rest::secrecy),
     ("explain", "why a flow is where it is", explain::transcripts),
     ("garbage", "garbage on the UDP port", rest::garbage),
+    ("matrix", "routers of each kind", matrix::matrix),
     ("paths", "narrow, shrinking and bad paths", paths::paths),
     ("relayed", "what a relay carries", relayed::relayed),
+    ("unmet", "two that can never meet", unmet::unmet),
 ];
 
 fn main() -> ExitCode {
@@ -103,6 +107,9 @@ fn main() -> ExitCode {
 }
 
 fn usage() -> ExitCode {
-    println!("usage: show [--runs N] [--short] [1..11 | explain | garbage | paths | relayed]...");
+    println!(
+        "usage: show [--runs N] [--short] \
+         [1..11 | explain | garbage | matrix | paths | relayed | unmet]..."
+    );
     ExitCode::from(2)
 }

@@ -1,5 +1,6 @@
 //! Two anchors that cannot reach each other, and one or two that carry between them.
 
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use zeroize::Zeroizing;
@@ -172,6 +173,78 @@ fn trials_of_a_pair_that_never_meets_stay_below_a_packet_a_second() {
 }
 
 #[test]
+fn a_direct_path_that_one_end_alone_could_find_is_used_by_both() {
+    // The client's address towards the holder is one that nobody could name: neither its probes nor
+    // its word to follow may be needed twice, and each may be lost.
+    for lost in [false, true] {
+        let mut realm = apart();
+        realm.cuts.clear();
+        for ends in [(CLIENT, HOLDER), (HOLDER, CLIENT)] {
+            realm.delays.insert(ends, ms(10));
+        }
+        know_relay_only(&mut realm);
+        realm.pass(ms(50));
+        let named: Vec<Path> = realm.nodes[HOLDER]
+            .endpoints
+            .iter()
+            .map(|at| to(*at))
+            .collect();
+
+        // The holder hears by its relay at this moment.
+        let now = realm.now.mono;
+        realm.nodes[HOLDER].plane.try_paths(now, peer(CLIENT), &[]);
+        realm.pass(ms(20));
+        let now = realm.now.mono;
+        realm.nodes[CLIENT]
+            .plane
+            .try_paths(now, peer(HOLDER), &named);
+        // There, back, and there again with the word to follow.
+        realm.pass(ms(25));
+        if lost {
+            realm.cuts.insert((CLIENT, HOLDER));
+        }
+        realm.pass(ms(500));
+        realm.cuts.clear();
+        assert!(!path(&realm, CLIENT).is_relayed());
+        assert_eq!(path(&realm, HOLDER).is_relayed(), lost);
+
+        // The holder's next round asks the client to try.
+        let now = realm.now.mono;
+        realm.nodes[CLIENT].plane.try_paths(now, peer(HOLDER), &[]);
+        realm.pass(ms(100));
+
+        assert!(!path(&realm, HOLDER).is_relayed(), "lost: {lost}");
+    }
+}
+
+#[test]
+fn what_a_peer_names_costs_no_more_trials_than_all_peers_together_may() {
+    let mut realm = apart();
+    let now = realm.now.mono;
+    let known = realm.nodes[HOLDER].endpoints.len() as u64;
+    let plane = &mut realm.nodes[CLIENT].plane;
+    let named: Vec<Path> = (1..=10_000)
+        .map(|port| at(&format!("192.0.2.7:{port}")))
+        .collect();
+    let mut round = |paths: &[Path]| {
+        let before = plane.counters().frames_sent;
+        plane.try_paths(now, peer(HOLDER), paths);
+        plane.counters().frames_sent - before
+    };
+
+    // By the relay and once to each address, however often it is named.
+    let twice = [&named[..2], &named[..2]].concat();
+    let first = round(&twice);
+    let rounds: Vec<u64> = (0..20).map(|_| round(&named)).collect();
+
+    assert_eq!(first, 1 + 2 + known);
+    assert!(rounds.iter().all(|frames| *frames <= 8), "{rounds:?}");
+    let direct = first - 1 + rounds.iter().map(|frames| frames - 1).sum::<u64>();
+    assert!((50..=60).contains(&direct), "{direct} in a minute");
+    assert_eq!(rounds[10..], [1; 10], "the relay itself is no trial");
+}
+
+#[test]
 fn without_a_lease_nothing_is_carried() {
     let mut realm = apart();
     talk(&mut realm, 1);
@@ -262,15 +335,33 @@ fn tell_paths(realm: &mut Realm, relays: &[usize]) {
             Path::relayed(Relayed { relay, far })
         });
         let direct = realm.nodes[far].endpoints.iter();
-        let direct = direct.map(|remote| Path {
-            socket: 0,
-            remote: *remote,
-            local: None,
-        });
+        let direct = direct.map(|remote| to(*remote));
         let all: Vec<Path> = relayed.chain(direct).collect();
         realm.nodes[near]
             .plane
             .set_paths(now, PeerIx(far as u32), &all);
+    }
+}
+
+/// Each end forgets where the other is.
+fn know_relay_only(realm: &mut Realm) {
+    let now = realm.now.mono;
+    for (near, far) in [(CLIENT, HOLDER), (HOLDER, CLIENT)] {
+        let (relay, far) = (peer(RELAY), peer(far));
+        let way = Path::relayed(Relayed { relay, far });
+        realm.nodes[near].plane.set_paths(now, far, &[way]);
+    }
+}
+
+fn at(remote: &str) -> Path {
+    to(remote.parse().unwrap())
+}
+
+fn to(remote: SocketAddr) -> Path {
+    Path {
+        socket: 0,
+        remote,
+        local: None,
     }
 }
 
@@ -294,6 +385,6 @@ fn hello() -> Vec<u8> {
     udp_packet(socket("192.0.0.2", 9), shared(ECHO), b"hello")
 }
 
-fn shared(port: u16) -> std::net::SocketAddr {
-    std::net::SocketAddr::new(SHARED.into(), port)
+fn shared(port: u16) -> SocketAddr {
+    SocketAddr::new(SHARED.into(), port)
 }

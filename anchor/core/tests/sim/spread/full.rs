@@ -188,7 +188,8 @@ fn answers(store: &mut Membership, message: &Message) -> Vec<Message> {
         | Message::Resting(_)
         | Message::Revocations(_)
         | Message::RevocationDigest(_)
-        | Message::Relay(_) => unreachable!("not sent here"),
+        | Message::Relay(_)
+        | Message::Meet(_) => unreachable!("not sent here"),
     }
 }
 

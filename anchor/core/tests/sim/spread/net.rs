@@ -419,7 +419,8 @@ impl Net {
             | Message::Resting(_)
             | Message::Revocations(_)
             | Message::RevocationDigest(_)
-            | Message::Relay(_) => unreachable!("not sent here"),
+            | Message::Relay(_)
+            | Message::Meet(_) => unreachable!("not sent here"),
         }
         for answer in answers {
             self.send(at, flight.from, &Arc::new(answer));
