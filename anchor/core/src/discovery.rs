@@ -2,8 +2,9 @@
 //! takes: the timing of multicast DNS (RFC 6762) and the limits. Not for messages and sockets, which
 //! are the shell's, nor for whether somebody found is a member, which its connection shows.
 //!
-//! - It asks at the start and after each change of the network, then after pauses that double:
-//!   up to [`LONELY_PAUSE`] while it is connected with nobody, up to [`LONGEST_PAUSE`] otherwise.
+//! - It asks at the start and after each change of the network, then after pauses that grow: twofold
+//!   up to [`LONELY_PAUSE`] while it is connected with nobody, eightfold up to [`LONGEST_PAUSE`]
+//!   otherwise.
 //! - It tells of itself twice at the start and after each change, and when asked, at most once in
 //!   [`ANSWER_GAP`] whoever asks.
 //! - What it hears is a place to knock, no more. Anybody on the link can say anything, so at most
@@ -25,6 +26,14 @@ pub const LONELY_PAUSE: Duration = Duration::from_secs(60);
 
 /// Longest pause otherwise (RFC 6762 section 5.2).
 pub const LONGEST_PAUSE: Duration = Duration::from_secs(3600);
+
+/// How much longer each pause is than the one before (RFC 6762 section 5.2: at least twice), while
+/// nobody is connected.
+const LONELY_GROWTH: u32 = 2;
+
+/// The same while somebody is: adverts tell of the others, so there is little to be found, and each
+/// question wakes every anchor of the link. Four questions until the longest pause.
+const GROWTH: u32 = 8;
 
 /// Between two answers (RFC 6762 section 6).
 pub const ANSWER_GAP: Duration = Duration::from_secs(1);
@@ -114,13 +123,13 @@ impl Discovery {
     /// Returns what is to be sent by now; call it until it returns `None`.
     pub fn poll_send(&mut self, now: Mono) -> Option<Send> {
         if self.ask_at <= now {
-            let longest = if self.is_lonely {
-                LONELY_PAUSE
+            let (growth, longest) = if self.is_lonely {
+                (LONELY_GROWTH, LONELY_PAUSE)
             } else {
-                LONGEST_PAUSE
+                (GROWTH, LONGEST_PAUSE)
             };
             self.ask_at = now + self.pause;
-            self.pause = (self.pause * 2).min(longest);
+            self.pause = (self.pause * growth).min(longest);
             return Some(Send::Question);
         }
         if self.answer_at.is_some_and(|at| at <= now) {
@@ -169,8 +178,10 @@ mod tests {
 
         let (asked, _) = run(&mut discovery, START, Duration::from_secs(6 * 3600));
 
-        assert_eq!(asked.len(), 13 + 4);
-        assert_eq!(asked[15] - asked[14], 3600);
+        assert_eq!(
+            asked,
+            [0, 1, 9, 73, 585, 4_185, 7_785, 11_385, 14_985, 18_585]
+        );
     }
 
     #[test]
