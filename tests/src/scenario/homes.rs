@@ -34,8 +34,8 @@ pub struct Home {
 pub struct Homes {
     /// The machines behind routers, in the order of the kinds asked for.
     pub homes: Vec<Home>,
-    /// The one that is not behind any: it relays.
-    pub public: Anchor,
+    /// Those that are not behind any; the first has made the realm.
+    pub public: Vec<Anchor>,
 }
 
 impl Homes {
@@ -46,7 +46,7 @@ impl Homes {
     ///
     /// As [`Site::start`] and [`Anchor::start`], and when they do not connect.
     pub fn start(lab: &Lab, kinds: &[Nat]) -> Self {
-        let realm = Self::raise(lab, kinds, OPEN);
+        let realm = Self::raise(lab, kinds, 1, OPEN);
         let missing = || -> Vec<(Nat, usize)> {
             let counts = realm
                 .homes
@@ -60,38 +60,46 @@ impl Homes {
         realm
     }
 
-    /// Starts a machine behind a router of each of these kinds in a realm where nobody relays, counts
-    /// from then on what each sends to the others, and waits until all have heard of all.
+    /// Starts a machine behind a router of each of these kinds in a realm where nobody relays and two
+    /// tell each how it is seen, counts what each sends to the others from its start on, and waits until
+    /// all have heard of all.
     ///
     /// # Panics
     ///
     /// As [`Self::start`].
     pub fn without_relays(lab: &Lab, kinds: &[Nat]) -> Self {
-        let realm = Self::raise(lab, kinds, CLOSED);
+        let realm = Self::raise(lab, kinds, 2, CLOSED);
         wait::until(CONNECT_LIMIT, "all to have heard of all", || {
             let mut anchors = realm.homes.iter().map(|home| &home.anchor);
-            anchors.all(|anchor| anchor.peers().len() == realm.homes.len())
+            anchors.all(|anchor| anchor.peers().len() == realm.homes.len() + 1)
         });
         realm
     }
 
-    fn raise(lab: &Lab, kinds: &[Nat], flags: &str) -> Self {
-        let host = lab.host("public");
-        let public = Anchor::start(&host, &Options::of(flags));
-        let ticket = public.invite("");
+    fn raise(lab: &Lab, kinds: &[Nat], publics: usize, flags: &str) -> Self {
+        let hosts: Vec<Host> = (1..=publics)
+            .map(|number| lab.host(&format!("public{number}")))
+            .collect();
+        let mut public = vec![Anchor::start(&hosts[0], &Options::of(flags))];
+        let ticket = public[0].invite("");
+        let others = hosts[1..].iter();
+        let options = Options::of(flags).joining(&ticket);
+        public.extend(others.map(|host| Anchor::start(host, &options)));
         let sites: Vec<Site> = (1..)
             .zip(kinds)
             .map(|(number, nat)| Site::start(lab, &format!("h{number}"), *nat))
             .collect();
         for site in &sites {
-            site.route_to(&host);
+            for host in &hosts {
+                site.route_to(host);
+            }
             for other in &sites {
                 site.route_to(other.outermost());
             }
-            count_apart_from(&site.machine, &host);
+            count_apart_from(&site.machine, &hosts);
         }
         let homes = sites.into_iter().map(|site| Home {
-            anchor: Anchor::start(&site.machine, &Options::of(flags).joining(&ticket)),
+            anchor: Anchor::start(&site.machine, &options),
             _http: HttpServer::start(&site.machine, port::HTTP, site.machine.name()),
             site,
         });
@@ -164,17 +172,18 @@ impl Homes {
     }
 }
 
-/// Counts what leaves a machine by its card for anybody but the public anchor.
-fn count_apart_from(machine: &Host, public: &Host) {
+/// Counts what leaves a machine by its card for anybody but these.
+fn count_apart_from(machine: &Host, public: &[Host]) {
+    let public: Vec<String> = public.iter().map(|host| host.ipv4().to_string()).collect();
     let rules = format!(
         "table inet apart {{\n\
          counter sent {{ }}\n\
          chain out {{ type filter hook output priority 0; oifname \"anchor0\" accept\n\
          oifname \"lo\" accept\n\
-         meta nfproto ipv4 ip daddr != {} counter name sent\n\
+         meta nfproto ipv4 ip daddr != {{ {} }} counter name sent\n\
          }}\n\
          }}\n",
-        public.ipv4()
+        public.join(", ")
     );
     machine.command("nft").args(["-f", "-"]).input(rules).must();
 }
