@@ -10,12 +10,6 @@ use e2e::{Anchor, Lab, Options, wait};
 /// Trials come 4, 12 and 28 s after a relay has begun to carry, and all pairs share a limit of them.
 const TRIAL_LIMIT: Duration = Duration::from_secs(100);
 
-/// One of these has to guess a port of the other's.
-const NEVER_MEETS: [Nat; 2] = [Nat::Symmetric, Nat::PortRestricted];
-
-/// A share of the ten minutes of `show unmet`.
-const WATCHED: Duration = Duration::from_secs(120);
-
 #[test]
 fn each_pair_of_kinds_meets_directly_where_it_can_and_by_a_relay_where_it_cannot() {
     let lab = Lab::new();
@@ -50,27 +44,6 @@ fn each_pair_of_kinds_meets_directly_where_it_can_and_by_a_relay_where_it_cannot
         };
         let reach = reach.as_str().unwrap();
         assert!(expected.contains(&reach), "{}: {reach}", realm.nat(at));
-    }
-}
-
-#[test]
-fn two_that_can_never_meet_send_each_other_less_than_a_packet_a_second() {
-    let lab = Lab::new();
-    let realm = Homes::without_relays(&lab, &NEVER_MEETS);
-
-    // The first moments are the busiest.
-    wait::pass(WATCHED);
-
-    let sent = [0, 1].map(|at| realm.packets_to_others(at));
-    let sum = sent[0] + sent[1];
-    assert!(sum > 0, "they were to try");
-    assert!(
-        sum <= WATCHED.as_secs(),
-        "{sent:?} packets in {WATCHED:?}, and longer"
-    );
-    for (near, far) in [(0, 1), (1, 0)] {
-        let far = realm.homes[far].anchor.id();
-        assert!(!realm.homes[near].anchor.is_connected_with(far));
     }
 }
 
