@@ -84,7 +84,7 @@ impl Anchor {
     /// An anchor of the realm, or somebody who says so, is on the link.
     pub(super) fn take_found(&mut self, now: Mono, place: SocketAddr) {
         let is_known = self.paths.lock().confirmed_at(place).is_some();
-        if is_known || !self.is_on_link(place) || !self.is_outside(place.ip()) {
+        if is_known || !self.is_on_link(place) || self.usable(&[place]).is_empty() {
             return;
         }
         let is_new = !self.seeds.contains_key(&place);
