@@ -132,6 +132,7 @@ fn core_modules_import_leaves_and_the_exceptions_of_the_crate_only() {
         ("connections", &["packet"]),
         ("translate", &["packet"]),
         ("credential", &["identity"]),
+        ("endpoints", &["paths"]),
         ("membership", &["credential", "identity"]),
         ("relay", &["session"]),
     ]);

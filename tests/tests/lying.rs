@@ -113,7 +113,8 @@ fn what_is_nobodys_to_name_gets_nothing_and_what_is_somebody_elses_gets_little()
     let own = format!("{}:47474", holder.host.ipv4());
     let overlay = format!("[{}]:47474", realm.holders[1].anchor.overlay());
     let refused = [
-        ("not-unicast", "224.0.0.251:5353"),
+        // Not the group of multicast DNS, to which anchors speak by themselves.
+        ("not-unicast", "239.192.0.7:47474"),
         ("loopback", "127.0.0.1:53"),
         ("link-local", "[fe80::1]:47474"),
         ("overlay", &overlay),
